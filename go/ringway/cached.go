@@ -100,7 +100,7 @@ func (f *File) readCache(use cacheUse, p []byte, off int64) (n int, ok bool) {
 		n, err := f.blocking(opRead, p, off)
 		return n, err == nil // An error is found again, and handled, by the step that follows.
 	}
-	if n, ok = readCached(f.fd, p, off); ok {
+	if n, ok = readCached(f.fd, p, off, f.rwFlags()); ok {
 		f.cache.hit()
 	} else {
 		f.cache.miss()

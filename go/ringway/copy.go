@@ -35,17 +35,17 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 	// The file is not held open, because r may take forever: each write finds out whether the file
 	// is closed. Errors of r are returned as they are, so nothing is wrapped here.
-	if f.direct {
-		return f.readFromDirect(r)
+	if f.direct || f.dropsPages() {
+		return f.readInto(r)
 	}
 	switch from := r.(type) {
 	case *File:
-		if from != nil && !from.direct && !from.refs.closed() {
+		if from != nil && from.kernelCopies() && !from.refs.closed() {
 			r = from.file
 		}
 	case *io.LimitedReader: // io.CopyN makes one.
 		under, ok := from.R.(*File)
-		if ok && under != nil && !under.direct && !under.refs.closed() {
+		if ok && under != nil && under.kernelCopies() && !under.refs.closed() {
 			limited := &io.LimitedReader{R: under.file, N: from.N}
 			defer func() { from.N = limited.N }()
 			r = limited
@@ -66,8 +66,12 @@ func hasDescriptor(r io.Reader) bool {
 	return ok
 }
 
-// readFromDirect copies from r in full buffers.
-func (f *File) readFromDirect(r io.Reader) (n int64, err error) {
+// kernelCopies reports whether the kernel alone may copy from or to the file: not past the page
+// cache, and not without leaving pages there.
+func (f *File) kernelCopies() bool { return !f.direct && !f.dropsPages() }
+
+// readInto copies from r in full buffers.
+func (f *File) readInto(r io.Reader) (n int64, err error) {
 	buffer := f.engine.borrow(copyBuffer)
 	defer buffer.release()
 	p := buffer.memory
@@ -102,10 +106,10 @@ func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 	}
 	// The file is not held open, because w may take forever: each read finds out whether the file
 	// is closed.
-	if to, ok := w.(*File); ok && to != nil && !to.direct && !to.refs.closed() {
+	if to, ok := w.(*File); ok && to != nil && to.kernelCopies() && !to.refs.closed() {
 		w = to.file
 	}
-	if _, descriptor := w.(syscall.Conn); descriptor && !f.direct {
+	if _, descriptor := w.(syscall.Conn); descriptor && f.kernelCopies() {
 		return f.file.WriteTo(w)
 	}
 	buffer := f.engine.borrow(copyBuffer)

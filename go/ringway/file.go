@@ -35,6 +35,8 @@ type File struct {
 	syncs    syncs
 	cache    cachePredictor
 
+	dontCache dontCache
+
 	factsOnce  sync.Once
 	facts      facts       // After lookUp.
 	needsPages atomic.Bool // Direct transfers have to be aligned, as was found out.

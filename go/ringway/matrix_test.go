@@ -141,6 +141,8 @@ func (c apiCall) args(t *testing.T, w *fixture) (args []reflect.Value) {
 			arg = fs.FileMode(0o600)
 		case reflect.TypeFor[[]Transfer]():
 			arg = []Transfer{{P: page()}, {P: page(), Off: pageSize}}
+		case reflect.TypeFor[bool]():
+			arg = true
 		case reflect.TypeFor[Durability]():
 			arg = FullSync
 		case reflect.TypeFor[io.Reader]():

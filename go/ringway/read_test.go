@@ -47,7 +47,7 @@ func evict(t *testing.T, f *File, cached int) {
 		if beyond >= info.Size() {
 			return
 		}
-		if _, more := readCached(plain.fd, page, beyond); !more {
+		if _, more := readCached(plain.fd, page, beyond, 0); !more {
 			return
 		}
 		if time.Now().After(end) {

@@ -8,6 +8,7 @@ package ringway
 import (
 	"context"
 	"sync"
+	"syscall"
 )
 
 // supports reports whether the engine's queues transfer such data without blocking the goroutine
@@ -134,6 +135,9 @@ func (e *Engine) takeResult(ctx context.Context, r *request) (int32, error) {
 	result, canceled := r.result, r.canceled.Load()
 	if result >= 0 {
 		r.file.noteDone(r.opcode)
+		if r.refused != 0 {
+			r.file.dontCache.refused(syscall.Errno(r.refused))
+		}
 	}
 	r.free()
 	if result >= 0 || result == unsupported && !canceled {

@@ -113,13 +113,14 @@ func (f *File) fadvise(off, n int64, advice Advice) error {
 const rwfNowait = 8
 
 // readCached reads what the page cache holds of the beginning of p. ok is false if that is nothing.
-func readCached(fd int, p []byte, off int64) (n int, ok bool) {
+// A try that finds data missing may have the kernel read ahead, for which the flags matter.
+func readCached(fd int, p []byte, off int64, flags uint32) (n int, ok bool) {
 	vector := newVector(p)
 	// Go's scheduler knows of this call, brief as it is: on a busy machine the thread may lose its
 	// processor in it, and another thread then runs the other goroutines. Without that, such reads
 	// get half of what os.File gets. (The offset has two halves; 64-bit machines use the first.)
 	got, _, errno := syscall.Syscall6(sysPreadv2, uintptr(fd), uintptr(unsafe.Pointer(&vector)), 1,
-		uintptr(off), 0, rwfNowait)
+		uintptr(off), 0, uintptr(rwfNowait|flags))
 	if errno != 0 {
 		return 0, false
 	}
@@ -134,6 +135,25 @@ var cachedReads = kernel.AtLeast(5, 11)
 // blocking is a transfer by a plain system call. A read that returns 0 bytes is at the end of the
 // file.
 func (f *File) blocking(op opcode, p []byte, off int64) (n int, err error) {
+	if !f.dropsPages() {
+		return f.plain(op, p, off)
+	}
+	return f.withFlags(func(flags uint32) (int, error) {
+		if flags == 0 || len(p) == 0 {
+			return f.plain(op, p, off)
+		}
+		call := uintptr(sysPreadv2)
+		if op != opRead {
+			call = sysPwritev2
+		}
+		vector := newVector(p)
+		return transferVectors(call, f.fd, (*[1]syscall.Iovec)(unsafe.Pointer(&vector))[:], off,
+			flags)
+	})
+}
+
+// plain is a transfer by a plain system call without flags.
+func (f *File) plain(op opcode, p []byte, off int64) (n int, err error) {
 	for {
 		switch {
 		case op == opRead && off == atCurrent:
@@ -162,15 +182,33 @@ func newVector(p []byte) vector {
 	return v
 }
 
-// writeVectors is pwritev(2), or writev(2) at the current position.
-func writeVectors(fd int, v []vector, off int64) (int, error) {
-	call := uintptr(syscall.SYS_PWRITEV)
+// writeVectors is pwritev(2), or writev(2) at the current position, with the file's flags.
+func (f *File) writeVectors(v []vector, off int64) (int, error) {
+	return f.withFlags(func(flags uint32) (int, error) {
+		call := uintptr(syscall.SYS_PWRITEV)
+		switch {
+		case flags != 0:
+			call = sysPwritev2
+		case off == atCurrent:
+			call = syscall.SYS_WRITEV // It ignores the offset.
+		}
+		return transferVectors(call, f.fd, v, off, flags)
+	})
+}
+
+// transferFlags: transfers can have RWF flags.
+const transferFlags = true
+
+// transferVectors makes one vectored transfer. preadv2(2) and pwritev2(2) take -1 for the current
+// position. (The offset has two halves; 64-bit machines use the first.)
+func transferVectors(call uintptr, fd int, v []vector, off int64, flags uint32) (int, error) {
 	if off == atCurrent {
-		call = syscall.SYS_WRITEV // It ignores the offset.
+		off = -1
 	}
 	for {
 		n, _, errno := syscall.Syscall6(call, uintptr(fd),
-			uintptr(unsafe.Pointer(unsafe.SliceData(v))), uintptr(len(v)), uintptr(off), 0, 0)
+			uintptr(unsafe.Pointer(unsafe.SliceData(v))), uintptr(len(v)), uintptr(off), 0,
+			uintptr(flags))
 		switch errno {
 		case 0:
 			return int(n), nil

@@ -63,13 +63,17 @@ type vector struct{}
 
 func newVector([]byte) vector { return vector{} }
 
-func writeVectors(int, []vector, int64) (int, error) { return 0, errors.ErrUnsupported }
+func (f *File) writeVectors([]vector, int64) (int, error) { return 0, errors.ErrUnsupported }
+
+// Transfers have no flags.
+
+const transferFlags = false
 
 // The page cache cannot be probed.
 
 const cachedReads = false
 
-func readCached(int, []byte, int64) (n int, ok bool) { return 0, false }
+func readCached(int, []byte, int64, uint32) (n int, ok bool) { return 0, false }
 
 // lookUpFacts requires of direct transfers what most disks do, so that a program that works here
 // works on Linux too. Package os accepts any buffer.

@@ -5,6 +5,7 @@ package ringway
 // System call numbers that package syscall does not have.
 const (
 	sysPreadv2     = 327
+	sysPwritev2    = 328
 	sysMemfdCreate = 319
 	sysStatx       = 332
 )

@@ -8,6 +8,7 @@ package ringway
 // System call numbers that package syscall does not have.
 const (
 	sysPreadv2     = 286
+	sysPwritev2    = 287
 	sysMemfdCreate = 279
 	sysStatx       = 291
 )

@@ -228,7 +228,7 @@ func (f *File) writeRange(ctx context.Context, batch []Transfer, off int64) {
 			if off != atCurrent {
 				at += int64(written)
 			}
-			n, err = writeVectors(f.fd, *v, at)
+			n, err = f.writeVectors(*v, at)
 			f.engine.calls.end()
 			if n > 0 {
 				f.noteDone(opWrite)

@@ -87,6 +87,9 @@ func (u *uring) push(r *request) {
 	case opFdatasync:
 		q.Fdatasync(r.fd)
 	}
+	if r.dontCache {
+		q.RWFlags(rwfDontCache)
+	}
 	if r.mayWait {
 		q.Async()
 	}

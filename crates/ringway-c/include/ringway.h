@@ -227,7 +227,11 @@ enum {
 	/* A READ or WRITE at RINGWAY_CURRENT_POSITION whose file is a socket, with which io_uring
 	   then receives or sends without looking up the kind of the file. See
 	   ringway_prep_read(). */
-	RINGWAY_SOCKET = 1u << 3
+	RINGWAY_SOCKET = 1u << 3,
+	/* A READ, WRITE, READV or WRITEV leaves no pages of its own in the page cache
+	   (RWF_DONTCACHE: kernel 6.14, ext4 and XFS). Where that is refused it is made without:
+	   see ringway_explain_dont_cache(). Direct I/O is not changed. */
+	RINGWAY_DONT_CACHE = 1u << 4
 };
 
 /* An offset: the current position of the file, which the transfer advances. Files without one
@@ -379,6 +383,15 @@ void ringway_get_stats(const struct ringway_queue *queue, struct ringway_stats *
  * Writes at most `size` bytes and returns the length of the whole text, as snprintf(3) does.
  */
 size_t ringway_explain(const struct ringway_queue *queue, char *text, size_t size);
+
+/*
+ * Explains why transfers of an open file are made without RINGWAY_DONT_CACHE, with reason and fix,
+ * as ringway_explain() does. Returns the length of the text; 0 if the kernel has not refused it so
+ * far. A queue remembers that of a descriptor while it is registered (ringway_register_file()) or
+ * an operation on it is in flight, and then tries again.
+ */
+size_t ringway_explain_dont_cache(const struct ringway_queue *queue, int fd, char *text,
+                                  size_t size);
 
 /* Returns the backend of a queue. */
 enum ringway_backend ringway_get_backend(const struct ringway_queue *queue);

@@ -67,6 +67,7 @@ pub const EXACT: u16 = 1 << 0;
 pub const DRAIN: u16 = 1 << 1;
 pub const CONTINUE_ON_ERROR: u16 = 1 << 2;
 pub const SOCKET: u16 = 1 << 3;
+pub const DONT_CACHE: u16 = 1 << 4;
 
 /// `struct ringway_completion`.
 #[repr(C)]

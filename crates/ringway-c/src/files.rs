@@ -31,6 +31,11 @@ impl Files {
         }
     }
 
+    /// The file of a descriptor, if an operation in flight or a registration holds it.
+    pub fn held(&self, fd: RawFd) -> Option<File> {
+        self.known.get(usize::try_from(fd).ok()?)?.as_ref()?.upgrade()
+    }
+
     /// The file of a descriptor that is about to be registered.
     pub fn get_to_hold(&mut self, fd: RawFd) -> Option<File> {
         if let Some(registered) = self.registered(fd) {

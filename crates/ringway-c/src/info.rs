@@ -68,6 +68,37 @@ pub unsafe extern "C" fn ringway_explain(
 ) -> usize {
     // SAFETY: the caller passes a valid queue.
     let all = unsafe { handle_ref(queue) }.queue.explain().to_string();
+    // SAFETY: the caller guarantees `size` writable bytes.
+    unsafe { write_text(&all, text, size) }
+}
+
+/// `ringway_explain_dont_cache`.
+///
+/// # Safety
+///
+/// As for [`ringway_explain`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringway_explain_dont_cache(
+    queue: *const QueueHandle,
+    fd: c_int,
+    text: *mut c_char,
+    size: usize,
+) -> usize {
+    let _guard = Uncancellable::new();
+    // SAFETY: the caller passes a valid queue.
+    let file = unsafe { handle_ref(queue) }.files.held(fd);
+    let refusal = file.and_then(|file| file.dont_cache_refusal());
+    let why = refusal.map_or(String::new(), |refusal| refusal.to_string());
+    // SAFETY: the caller guarantees `size` writable bytes.
+    unsafe { write_text(&why, text, size) }
+}
+
+/// Writes as much of a text as fits, with a NUL, and returns the length of the whole text.
+///
+/// # Safety
+///
+/// `text` is valid for writes of `size` bytes, or null, or `size` is 0.
+unsafe fn write_text(all: &str, text: *mut c_char, size: usize) -> usize {
     if size > 0 && !text.is_null() {
         let fits = all.len().min(size - 1);
         // SAFETY: the caller guarantees `size` writable bytes; `fits` bytes and a NUL fit in.

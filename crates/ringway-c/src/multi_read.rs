@@ -124,6 +124,7 @@ fn push(
         buf: range.buf.cast(),
         len: range.length as usize,
         offset: range.offset,
+        flags: op::RwFlags::NONE,
     };
     // SAFETY: the caller keeps buffer and descriptor valid until `ringway_multi_read` returns,
     // which is after all completions. On an error, ranges that the kernel still uses say so.

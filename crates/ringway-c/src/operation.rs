@@ -57,10 +57,16 @@ pub unsafe extern "C" fn ringway_push(
             // SAFETY: the caller keeps the buffer and the descriptor until the completion.
             return unsafe {
                 match request.opcode {
-                    opcode::READ => {
-                        push_transfer(handle, request, op::Read { fd, buf, len, offset })
-                    }
-                    _ => push_transfer(handle, request, op::Write { fd, buf, len, offset }),
+                    opcode::READ => push_transfer(
+                        handle,
+                        request,
+                        op::Read { fd, buf, len, offset, flags: op::RwFlags::NONE },
+                    ),
+                    _ => push_transfer(
+                        handle,
+                        request,
+                        op::Write { fd, buf, len, offset, flags: op::RwFlags::NONE },
+                    ),
                 }
             };
         }
@@ -267,7 +273,8 @@ unsafe fn read<'a>(
 /// What it points at stays valid as long as the header requires.
 #[inline]
 unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Operation, Failure> {
-    let unknown = request.flags & !(abi::EXACT | abi::DRAIN | abi::CONTINUE_ON_ERROR | abi::SOCKET);
+    let unknown = request.flags
+        & !(abi::EXACT | abi::DRAIN | abi::CONTINUE_ON_ERROR | abi::SOCKET | abi::DONT_CACHE);
     let socket = request.flags & abi::SOCKET != 0;
     if unknown != 0 {
         return Err(invalid(&format!("push: unknown flags: {unknown:#x}")));
@@ -306,6 +313,9 @@ unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Opera
     }
     if socket {
         operation = operation.socket();
+    }
+    if request.flags & abi::DONT_CACHE != 0 {
+        operation = operation.dont_cache();
     }
     if request.timeout_ns > 0 {
         operation = operation.timeout(Duration::from_nanos(request.timeout_ns));
@@ -355,8 +365,10 @@ unsafe fn raw(
     let buf = request.buf.cast_mut().cast::<u8>();
     let len = || transfer_len(request).map_err(invalid);
     Ok(match request.opcode {
-        opcode::READ => op::Read { fd, buf, len: len()?, offset }.into(),
-        opcode::WRITE => op::Write { fd, buf, len: len()?, offset }.into(),
+        opcode::READ => op::Read { fd, buf, len: len()?, offset, flags: op::RwFlags::NONE }.into(),
+        opcode::WRITE => {
+            op::Write { fd, buf, len: len()?, offset, flags: op::RwFlags::NONE }.into()
+        }
         opcode::READV | opcode::WRITEV => {
             if length > IOV_MAX {
                 return Err(invalid("push: more than 1024 buffers (IOV_MAX): split the operation"));
@@ -371,8 +383,10 @@ unsafe fn raw(
             // `iov` stays valid: moving a box does not move its contents.
             *memory = Some(Box::new(Buffers::from(buffers)));
             match request.opcode {
-                opcode::READV => op::Readv { fd, iov, count, offset }.into(),
-                _ => op::Writev { fd, iov, count, offset }.into(),
+                opcode::READV => {
+                    op::Readv { fd, iov, count, offset, flags: op::RwFlags::NONE }.into()
+                }
+                _ => op::Writev { fd, iov, count, offset, flags: op::RwFlags::NONE }.into(),
             }
         }
         opcode::NOP => op::Nop.into(),

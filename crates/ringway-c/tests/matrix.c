@@ -151,6 +151,14 @@ static int64_t call_explain(struct world *world)
 	return (int64_t)length;
 }
 
+static int64_t call_explain_dont_cache(struct world *world)
+{
+	char text[8];
+
+	return (int64_t)ringway_explain_dont_cache(world->queue, IS_BAD ? -1 : world->file, text,
+	                                           sizeof text);
+}
+
 static int64_t call_get_direct_io(struct world *world)
 {
 	struct ringway_direct_io direct;
@@ -184,6 +192,7 @@ static const struct function {
 	FUNCTION(submit, "=", "=", "=", "EBADF", "=", "=", "ECHILD", "="),
 	FUNCTION(get_stats, ALL("0")),
 	FUNCTION(explain, ALL("+")),
+	FUNCTION(explain_dont_cache, ALL("0")),
 	FUNCTION(in_flight, "+", "=", "+", "+", "+", "+", "+", "="),
 	FUNCTION(free_slots, ALL("+")),
 	FUNCTION(fd, "=", "=", "=", "=", "=|EMFILE", "=", "ECHILD", "="),

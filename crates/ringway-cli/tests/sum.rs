@@ -124,6 +124,7 @@ fn sha256_matches_sha256sum_for_all_sizes_and_options() {
     for way in [
         &[][..],
         &["--direct"],
+        &["--dont-cache"],
         &["--files", "1", "--depth", "1"],
         &["--block", "64k"],
         &["--direct", "--block", "4m"],
@@ -430,6 +431,24 @@ fn files_without_direct_io_are_read_without_it() {
     let args = ["--algo", "sha256", "--direct", "/proc/version"];
     prints(&sum(folder.path(), &args), 0, &expected, &[]);
     prints(&sum(folder.path(), &[&args[..], &["-v"]].concat()), 0, &expected, &message);
+}
+
+/// A refused flag is no error: the file is read, and `-v` has the reason.
+#[test]
+fn files_whose_pages_stay_are_read_all_the_same() {
+    let folder = folder();
+    let expected = succeeded(&run("sha256sum", folder.path(), &["/proc/version"], b""));
+    let args = ["--algo", "sha256", "--dont-cache", "/proc/version"];
+    prints(&sum(folder.path(), &args), 0, &expected, &[]);
+    let output = sum(folder.path(), &[&args[..], &["-v"]].concat());
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!((output.status.code(), &*printed), (Some(0), &*expected));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("ringway: /proc/version: pages stay in the page cache: "), "{said}");
+    assert!(said.contains("EOPNOTSUPP") && said.lines().count() == 1, "{said}");
+    fs::write(folder.path().join("list"), &expected).unwrap();
+    let check = ["--algo", "sha256", "--dont-cache", "--check", "list"];
+    assert_eq!(sum(folder.path(), &check).status.code(), Some(0));
 }
 
 #[test]

@@ -5,13 +5,13 @@ use crate::background::run_in_background;
 use crate::device::Namespace;
 use crate::device::{self, DirectIo, FileFacts, Mount, Placement, RequestQueue};
 use crate::lookup::Lookup;
-#[cfg(ringway_linux)]
-use crate::refusal::Refusal;
+use crate::refusal::{Feature, Refusal};
+use crate::rw_flags::RwFlags;
 use crate::submit_waits::{Access, SubmitWaits};
 use crate::sys::{self, BorrowedFd, OwnedFd, RawFd, libc};
 use std::io;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// An open file. Clones share the descriptor, and each operation in flight holds a clone, so the
@@ -40,6 +40,8 @@ struct OpenFile {
     closes_in_background: AtomicBool,
     submit_waits: SubmitWaits,
     request_queue: Lookup<Option<RequestQueue>>,
+    /// The errno with which `RWF_DONTCACHE` was refused for this file; 0 if it was not.
+    dont_cache_errno: AtomicI32,
     /// False for a pipe or a console.
     #[cfg(windows)]
     storage: Lookup<bool>,
@@ -310,6 +312,7 @@ impl File {
                 closes_in_background: AtomicBool::new(false),
                 submit_waits: SubmitWaits::default(),
                 request_queue: Lookup::new(),
+                dont_cache_errno: AtomicI32::new(0),
                 #[cfg(windows)]
                 storage: Lookup::new(),
             }),
@@ -562,6 +565,39 @@ impl File {
     #[inline]
     pub(crate) fn note_completed(&self, is_write: bool) {
         self.inner.submit_waits.note_completed(is_write);
+    }
+
+    /// Why transfers of this file are made without `RWF_DONTCACHE`, although they have it
+    /// ([`Operation::dont_cache`](crate::Operation::dont_cache)): the kernel has refused it for one
+    /// of them, which then succeeded without. `None` if that has not happened, so also before the
+    /// first such transfer. All clones share it; another open of the same file finds out by itself.
+    ///
+    /// Reads a few files below `/proc` for the explanation.
+    pub fn dont_cache_refusal(&self) -> Option<Refusal> {
+        match self.inner.dont_cache_errno.load(Ordering::Relaxed) {
+            0 => None,
+            errno => Some(Refusal::new(Feature::DontCache, errno)),
+        }
+    }
+
+    /// Whether transfers of this file are made without `RWF_DONTCACHE` from now on:
+    /// [`dont_cache_refusal`](Self::dont_cache_refusal) has the reason. Makes no system call.
+    #[inline]
+    pub fn refuses_dont_cache(&self) -> bool {
+        self.inner.dont_cache_errno.load(Ordering::Relaxed) != 0
+    }
+
+    /// The kernel has refused `RWF_DONTCACHE`, and nothing else, for a transfer of this file.
+    pub(crate) fn note_dont_cache_refused(&self, errno: i32) {
+        self.inner.dont_cache_errno.store(errno, Ordering::Relaxed);
+    }
+
+    /// Clears the flags that are known to be refused.
+    #[inline]
+    pub(crate) fn without_refused(&self, flags: &mut RwFlags) {
+        if flags.has(RwFlags::DONT_CACHE) && self.refuses_dont_cache() {
+            flags.clear(RwFlags::DONT_CACHE);
+        }
     }
 
     /// Calls `call` with the standard library's file for the same descriptor.

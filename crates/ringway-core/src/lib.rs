@@ -57,6 +57,7 @@ pub mod op;
 pub mod probe;
 mod queue;
 pub mod refusal;
+mod rw_flags;
 mod slots;
 mod split;
 mod submit_waits;

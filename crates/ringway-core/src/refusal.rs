@@ -84,6 +84,8 @@ pub enum Feature {
     KaioFsync,
     /// Opening a file with `O_DIRECT`.
     DirectIo,
+    /// `RWF_DONTCACHE`: a read or a write that leaves no pages in the page cache.
+    DontCache,
 }
 
 impl Feature {
@@ -117,6 +119,7 @@ impl Feature {
             Self::KaioResFd => ("Linux AIO eventfd", Some((2, 6))),
             Self::KaioFsync => ("Linux AIO fsync", Some((4, 18))),
             Self::DirectIo => ("direct I/O", None),
+            Self::DontCache => ("RWF_DONTCACHE", Some((6, 14))),
         }
     }
 
@@ -221,6 +224,7 @@ fn explain_elsewhere(feature: Feature) -> (String, String) {
     };
     let fix = match feature {
         Feature::Threads => "",
+        Feature::DontCache => "none is needed, the transfers are made without it",
         _ => "none is needed, the threads backend does the same",
     };
     (meaning, fix.to_owned())

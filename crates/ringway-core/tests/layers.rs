@@ -23,7 +23,7 @@ const ROOMS: [Room; 4] = [
         parent: &[],
         layers: &[
             &["sys", "thread", "slots", "fork", "lookup", "cache_hint"],
-            &["extents"],
+            &["extents", "rw_flags"],
             &["refusal", "errno", "wait", "split", "background", "submit_waits"],
             &["device"],
             &["buffer", "file"],

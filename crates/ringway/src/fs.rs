@@ -65,9 +65,9 @@ mod transfer;
 mod write_queue;
 
 pub use atomic::{AtomicFile, write_atomic};
-pub use copy::copy;
+pub use copy::{copy, copy_dont_cache};
 pub use dir::{DirBuilder, create_dir, create_dir_all, remove_dir_all, sync_dir};
-pub use file::{File, FileTimes};
+pub use file::{Caching, File, FileTimes};
 pub use lock::TryLockError;
 pub use open::{OpenOptions, Resolve};
 pub use path::{

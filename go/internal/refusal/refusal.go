@@ -18,6 +18,7 @@ const (
 	Threads      = "threads"
 	IOWQWorkers  = "limit on io-wq workers"
 	DirectIO     = "direct I/O"
+	DontCache    = "RWF_DONTCACHE"
 	FixedBuffers = "fixed buffers"
 )
 

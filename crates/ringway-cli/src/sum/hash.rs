@@ -7,7 +7,7 @@ use super::progress::Progress;
 use super::source::{Input, Source, Stream, is_of_len};
 use super::tree::Tree;
 use ringway::Block;
-use ringway::fs::File;
+use ringway::fs::{Caching, File};
 use sha2::Sha256;
 use std::collections::VecDeque;
 use std::io;
@@ -19,6 +19,7 @@ use twox_hash::XxHash3_64;
 #[derive(Clone)]
 pub(super) struct Reading {
     pub(super) direct: bool,
+    pub(super) dont_cache: bool,
     /// Blocks in flight, for each file.
     pub(super) depth: usize,
     /// Bytes of a block: a power of two, at least 1024.
@@ -30,7 +31,8 @@ impl Reading {
     /// The settings of the options.
     pub(super) fn new(args: &SumArgs, progress: &Progress) -> Self {
         let (depth, block) = (args.depth.into(), args.block.bytes());
-        Self { direct: args.direct, depth, block, progress: progress.clone() }
+        let SumArgs { direct, dont_cache, .. } = *args;
+        Self { direct, dont_cache, depth, block, progress: progress.clone() }
     }
 }
 
@@ -40,6 +42,8 @@ pub(super) struct Hashed {
     pub(super) hash: Vec<u8>,
     /// Why it was not read with direct I/O, if that was requested.
     pub(super) not_direct: Option<io::Error>,
+    /// What it has left in the page cache.
+    pub(super) caching: Caching,
 }
 
 /// Hashes an input.
@@ -53,13 +57,16 @@ pub(super) async fn hash(
     reading: &Reading,
 ) -> io::Result<Hashed> {
     let (source, not_direct) = Source::open(input, reading.direct).await?;
+    let source = source.with_dont_cache(reading.dont_cache);
+    let file = source.file().cloned();
     let hash = match algorithm {
         Algorithm::Blake3 => digest::<Tree>(source, reading).await,
         Algorithm::Sha256 => digest::<Sha256>(source, reading).await,
         Algorithm::Crc32c => digest::<Crc32c>(source, reading).await,
         Algorithm::Xxh3 => digest::<XxHash3_64>(source, reading).await,
     }?;
-    Ok(Hashed { hash, not_direct })
+    let caching = file.map_or(Caching::Kept, |file| file.caching());
+    Ok(Hashed { hash, not_direct, caching })
 }
 
 async fn digest<D: Digest>(source: Source, reading: &Reading) -> io::Result<Vec<u8>> {

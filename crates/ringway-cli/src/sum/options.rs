@@ -16,6 +16,8 @@ Examples:
       For `sha256sum -c SHA256SUMS`
   ringway sum -r --direct /backup
       Leaves the page cache unchanged
+  ringway sum -r --dont-cache /srv
+      Reads what is cached from the page cache, and leaves no other pages there
   tar c . | ringway sum
 
 Memory for data is at most files × depth × block.
@@ -65,6 +67,9 @@ pub struct SumArgs {
     /// Bypass the page cache (O_DIRECT) where the file system supports it
     #[arg(long, help_heading = READING)]
     pub direct: bool,
+    /// Leave no pages in the page cache (RWF_DONTCACHE) where kernel and file system support it
+    #[arg(long, help_heading = READING)]
+    pub dont_cache: bool,
     /// Files read at a time
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(1..=4096), help_heading = READING)]
@@ -80,7 +85,7 @@ pub struct SumArgs {
     /// Show no progress on the terminal
     #[arg(long, help_heading = SHOWN)]
     pub no_progress: bool,
-    /// Report files left out of trees, and files not read with --direct
+    /// Report files left out of trees, and files not read with --direct or --dont-cache
     #[arg(long, short, help_heading = SHOWN)]
     pub verbose: bool,
 }

@@ -48,7 +48,10 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
     in_order(jobs, args.files.into(), work, |(found, hashed)| {
         match (&found, hashed) {
             (Found::Input(input), Some(Ok(hashed))) => {
-                progress.not_direct(input.name(), hashed.not_direct.filter(|_| args.verbose));
+                if args.verbose {
+                    progress.not_direct(input.name(), hashed.not_direct);
+                    progress.keeps_pages(input.name(), &hashed.caching);
+                }
                 progress.print(&line::write(
                     form,
                     &hashed.hash,

@@ -2,6 +2,7 @@
 
 use super::line::escape;
 use indicatif::{ProgressBar, ProgressStyle};
+use ringway::fs::Caching;
 use ringway_core::refusal::errno_text;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -84,6 +85,13 @@ impl Progress {
     pub(super) fn not_direct(&self, path: &Path, error: Option<io::Error>) {
         if let Some(error) = error {
             self.say_of(path, &format!("not read directly: {}", error_text(&error)));
+        }
+    }
+
+    /// Reports why a path has left pages in the page cache, if it was not to.
+    pub(super) fn keeps_pages(&self, path: &Path, caching: &Caching) {
+        if let Caching::Refused(why) = caching {
+            self.say_of(path, &format!("pages stay in the page cache: {why}"));
         }
     }
 

@@ -99,6 +99,25 @@ impl Source {
     }
 }
 
+impl Source {
+    /// The same, read without leaving pages in the page cache.
+    pub(super) fn with_dont_cache(self, yes: bool) -> Self {
+        let with = |file: File| file.with_dont_cache(yes);
+        match self {
+            Self::File(file, len) => Self::File(with(file), len),
+            Self::Stream(Stream(file)) => Self::Stream(Stream(file.map(with))),
+        }
+    }
+
+    /// The open file; none for standard input that is spent.
+    pub(super) fn file(&self) -> Option<&File> {
+        match self {
+            Self::File(file, _) => Some(file),
+            Self::Stream(Stream(file)) => file.as_ref(),
+        }
+    }
+}
+
 async fn open(path: &Path, direct: bool) -> io::Result<(File, Option<io::Error>)> {
     // The type is checked first: opening and closing a FIFO would disturb its writer.
     if !direct || !has_direct_io(fs::metadata(path).await?.mode()) {

@@ -88,8 +88,10 @@ impl<'a> Tally<'a> {
                 self.print(&entry.path, "FAILED open or read")
             }
             Ok(hashed) => {
-                self.progress
-                    .not_direct(&entry.path, hashed.not_direct.filter(|_| self.args.verbose));
+                if self.args.verbose {
+                    self.progress.not_direct(&entry.path, hashed.not_direct);
+                    self.progress.keeps_pages(&entry.path, &hashed.caching);
+                }
                 if hashed.hash == entry.hash {
                     self.matching += 1;
                     if self.args.quiet { Ok(()) } else { self.print(&entry.path, "OK") }

@@ -498,7 +498,7 @@ impl Backend for Faulty {
 mod tests {
     use super::super::null::Null;
     use super::*;
-    use crate::op::{Close, Fsync, Nop, Read, Write};
+    use crate::op::{Close, Fsync, Nop, Read, RwFlags, Write};
     use crate::sys::eventfd::wait_readable;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -509,7 +509,7 @@ mod tests {
 
     /// The address is never used, since [`Null`] takes the job.
     fn read(len: usize) -> Read {
-        Read { fd: -1, buf: std::ptr::null_mut(), len, offset: 0 }
+        Read { fd: -1, buf: std::ptr::null_mut(), len, offset: 0, flags: RwFlags::NONE }
     }
 
     fn faulty(plan: FaultPlan) -> Faulty {
@@ -576,7 +576,13 @@ mod tests {
         let always = FaultPlan::new(3).errors(1000);
         let jobs: Vec<Job> = (0..50)
             .flat_map(|number| {
-                let write = Write { fd: -1, buf: std::ptr::null(), len: 10, offset: 0 };
+                let write = Write {
+                    fd: -1,
+                    buf: std::ptr::null(),
+                    len: 10,
+                    offset: 0,
+                    flags: RwFlags::NONE,
+                };
                 [
                     job(4 * number, write),
                     job(4 * number + 1, Fsync { fd: -1, data_only: false }),
@@ -625,7 +631,10 @@ mod tests {
         let iov = &iov;
         let vectors = |count| {
             (0..50).map(move |number| {
-                job(number, Readv { fd: -1, iov: iov.as_ptr(), count, offset: 0 })
+                job(
+                    number,
+                    Readv { fd: -1, iov: iov.as_ptr(), count, offset: 0, flags: RwFlags::NONE },
+                )
             })
         };
         let of_three: Vec<i64> =

@@ -437,7 +437,7 @@ impl Drop for Kaio {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::{self, Fsync, Nop, Poll, Read, Write};
+    use crate::op::{self, Fsync, Nop, Poll, Read, RwFlags, Write};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::fs::{File, OpenOptions};
@@ -479,7 +479,13 @@ mod tests {
     }
 
     fn read(file: &File, page: &mut Page, offset: u64) -> Read {
-        Read { fd: file.as_raw_fd(), buf: page.0.as_mut_ptr(), len: PAGE, offset }
+        Read {
+            fd: file.as_raw_fd(),
+            buf: page.0.as_mut_ptr(),
+            len: PAGE,
+            offset,
+            flags: RwFlags::NONE,
+        }
     }
 
     fn poll(pipe: &PipeReader) -> Poll {
@@ -550,7 +556,13 @@ mod tests {
                 push(
                     &mut kaio,
                     number,
-                    Write { fd: file.as_raw_fd(), buf: page.0.as_ptr(), len: PAGE, offset },
+                    Write {
+                        fd: file.as_raw_fd(),
+                        buf: page.0.as_ptr(),
+                        len: PAGE,
+                        offset,
+                        flags: RwFlags::NONE,
+                    },
                 );
             }
             assert!(
@@ -587,6 +599,7 @@ mod tests {
                     iov: iov.as_ptr(),
                     count: 2,
                     offset: PAGE as u64,
+                    flags: op::RwFlags::NONE,
                 },
             );
             assert_eq!(results(&mut kaio, 1)[&0], EventKind::Result(2 * PAGE as i64));
@@ -599,6 +612,7 @@ mod tests {
                     iov: iov.as_ptr(),
                     count: 2,
                     offset: PAGE as u64,
+                    flags: op::RwFlags::NONE,
                 },
             );
             assert_eq!(results(&mut kaio, 1)[&1], EventKind::Result(2 * PAGE as i64));
@@ -609,7 +623,8 @@ mod tests {
     fn only_asynchronous_operations_are_supported() {
         let kaio = Kaio::new(1).unwrap();
         let mut page = Page([0; PAGE]);
-        let read = Read { fd: 0, buf: page.0.as_mut_ptr(), len: PAGE, offset: 0 };
+        let read =
+            Read { fd: 0, buf: page.0.as_mut_ptr(), len: PAGE, offset: 0, flags: RwFlags::NONE };
         assert!(kaio.supports(&job(0, read)));
         assert!(!kaio.supports(&Job { direct: false, ..job(0, read) }));
         assert!(!kaio.supports(&Job { file: FileKind::Stream, ..job(0, read) }));

@@ -90,7 +90,7 @@ impl Backend for Null {
 mod tests {
     use super::super::FileKind;
     use super::*;
-    use crate::op::{self, Close, Fsync, Nop, Open, Poll, Read, Readv, Timeout, Write};
+    use crate::op::{self, Close, Fsync, Nop, Open, Poll, Read, Readv, RwFlags, Timeout, Write};
     use crate::sys::eventfd::wait_readable;
     use crate::sys::libc;
     use std::time::Duration;
@@ -126,9 +126,10 @@ mod tests {
         ];
         let jobs: [Raw; 7] = [
             Nop.into(),
-            Read { fd: -1, buf, len: 100, offset: 7 }.into(),
-            Write { fd: -1, buf, len: 64, offset: op::CURRENT_POSITION }.into(),
-            Readv { fd: -1, iov: iov.as_ptr(), count: 2, offset: 0 }.into(),
+            Read { fd: -1, buf, len: 100, offset: 7, flags: RwFlags::NONE }.into(),
+            Write { fd: -1, buf, len: 64, offset: op::CURRENT_POSITION, flags: RwFlags::NONE }
+                .into(),
+            Readv { fd: -1, iov: iov.as_ptr(), count: 2, offset: 0, flags: RwFlags::NONE }.into(),
             Fsync { fd: -1, data_only: true }.into(),
             Poll { fd: -1, events: libc::POLLIN as u16 }.into(),
             Timeout { duration: Duration::from_secs(3600) }.into(),

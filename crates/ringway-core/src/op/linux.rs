@@ -1,7 +1,7 @@
 //! What the submission forms of Linux's queues have in common. The forms of an operation are in its
 //! file.
 
-use super::CURRENT_POSITION;
+use super::{CURRENT_POSITION, RwFlags};
 use crate::sys::kaio::Iocb;
 use crate::sys::{RawFd, libc};
 use io_uring::squeue;
@@ -59,8 +59,10 @@ pub(crate) fn transfer_iocb(
     fd: RawFd,
     (memory, len): (u64, usize),
     offset: u64,
+    flags: RwFlags,
 ) -> Option<Iocb> {
-    (offset != CURRENT_POSITION).then(|| Iocb::new(command, fd, memory, len as u64, offset))
+    (offset != CURRENT_POSITION)
+        .then(|| Iocb::new(command, fd, memory, len as u64, offset).rw_flags(flags.bits() as u32))
 }
 
 /// Builds an SQE for the registered file if there is one, otherwise for the descriptor.

@@ -91,6 +91,7 @@ mod write_dsync;
 mod write_file;
 mod writev;
 
+pub use crate::rw_flags::RwFlags;
 pub use blocking::{Blocking, blocking};
 pub use close::{Close, close};
 pub use fadvise::{Advice, Fadvise, fadvise};
@@ -215,6 +216,11 @@ pub(crate) trait SubmissionForms: Copy + Into<Raw> {
         (*self).into()
     }
 
+    /// The flags of a transfer; `None` for other operations.
+    fn rw_flags(&mut self) -> Option<&mut RwFlags> {
+        None
+    }
+
     /// True for transfers that write.
     fn is_write(&self) -> bool {
         false
@@ -295,6 +301,10 @@ macro_rules! operations {
             #[inline]
             pub(crate) fn transfer(&self) -> Transfer {
                 match self { $(Self::$name(raw) => raw.transfer(),)* }
+            }
+
+            pub(crate) fn rw_flags(&mut self) -> Option<&mut RwFlags> {
+                match self { $(Self::$name(raw) => raw.rw_flags(),)* }
             }
 
             pub(crate) fn piece(&self, start: u64, len: u64) -> Self {

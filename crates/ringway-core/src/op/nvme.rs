@@ -172,17 +172,19 @@ mod command {
         Plan::Part(match (raw, rest) {
             (Raw::Readv(read), _) if taken > 0 => Raw::Readv(Readv { count, ..*read }),
             (Raw::Writev(write), _) if taken > 0 => Raw::Writev(Writev { count, ..*write }),
-            (Raw::Readv(Readv { fd, offset, .. }), Some(one)) => Raw::Read(Read {
+            (Raw::Readv(Readv { fd, offset, flags, .. }), Some(one)) => Raw::Read(Read {
                 fd: *fd,
                 buf: one.iov_base.cast(),
                 len: one.iov_len.min(most as usize),
                 offset: *offset,
+                flags: *flags,
             }),
-            (Raw::Writev(Writev { fd, offset, .. }), Some(one)) => Raw::Write(Write {
+            (Raw::Writev(Writev { fd, offset, flags, .. }), Some(one)) => Raw::Write(Write {
                 fd: *fd,
                 buf: one.iov_base.cast_const().cast(),
                 len: one.iov_len.min(most as usize),
                 offset: *offset,
+                flags: *flags,
             }),
             _ => *raw,
         })
@@ -283,6 +285,7 @@ mod command {
     #[cfg(test)]
     mod tests {
         use super::*;
+        use crate::op::RwFlags;
         use crate::split::SplitProgress;
         use proptest::prelude::*;
 
@@ -301,11 +304,23 @@ mod command {
         }
 
         fn read(offset: u64, len: usize) -> Raw {
-            Raw::Read(Read { fd: 3, buf: std::ptr::without_provenance_mut(4096), len, offset })
+            Raw::Read(Read {
+                fd: 3,
+                buf: std::ptr::without_provenance_mut(4096),
+                len,
+                offset,
+                flags: RwFlags::NONE,
+            })
         }
 
         fn write(offset: u64, len: usize) -> Raw {
-            Raw::Write(Write { fd: 3, buf: std::ptr::without_provenance(4096), len, offset })
+            Raw::Write(Write {
+                fd: 3,
+                buf: std::ptr::without_provenance(4096),
+                len,
+                offset,
+                flags: RwFlags::NONE,
+            })
         }
 
         /// The bytes of a plan, or its result without a command.
@@ -397,7 +412,13 @@ mod command {
                     iov_base: std::ptr::without_provenance_mut(start),
                     iov_len,
                 });
-                let raw = Raw::Readv(Readv { fd: 3, iov: iov.as_ptr(), count: 2, offset: 0 });
+                let raw = Raw::Readv(Readv {
+                    fd: 3,
+                    iov: iov.as_ptr(),
+                    count: 2,
+                    offset: 0,
+                    flags: RwFlags::NONE,
+                });
                 matches!(plan(&namespace, &raw), Plan::Whole)
             };
             assert!(plan_of([(0x1_0000, 4096), (0x8_0000, 512)]));
@@ -423,6 +444,7 @@ mod command {
                 }).collect();
                 let raw = Raw::Readv(Readv {
                     fd: 3, iov: iov.as_ptr(), count: iov.len(), offset: offset << 9,
+                    flags: RwFlags::NONE,
                 });
                 let total: u64 = lens.iter().sum::<u64>() << 9;
                 let parts = parts(&namespace, raw);

@@ -2,7 +2,7 @@
 //! in the other files of this directory.
 
 use super::blocking::Work;
-use super::{CURRENT_POSITION, Metadata, Raw, SubmissionForms, WriteDsync, is_for_worker};
+use super::{CURRENT_POSITION, Metadata, Raw, RwFlags, SubmissionForms, WriteDsync, is_for_worker};
 use crate::file::FileKind;
 use crate::sys::{RawFd, libc};
 use crate::{Buffer, File, SpareCapacity};
@@ -53,6 +53,7 @@ pub(crate) enum InvalidOperation {
     CreateWithoutWrite,
     TruncateAndAppend,
     NotASocketTransfer,
+    NotATransfer,
 }
 
 impl InvalidOperation {
@@ -71,6 +72,7 @@ impl InvalidOperation {
             Self::NotASocketTransfer => {
                 "only a read or write at the current position can be one of a socket"
             }
+            Self::NotATransfer => "only a read or a write can leave no pages in the page cache",
         }
     }
 }
@@ -332,6 +334,42 @@ impl Operation {
             Self { socket: true, ..self }
         } else {
             self.mark_invalid(InvalidOperation::NotASocketTransfer)
+        }
+    }
+
+    /// Makes this read or write leave no pages of its own in the page cache: `RWF_DONTCACHE`
+    /// (kernel 6.14; ext4 and XFS). What it brings into the page cache is dropped again: after a
+    /// read at once, after a write when the device has it, which the kernel starts at once. Pages
+    /// that were cached before stay. Pages that the kernel has read ahead of a read are dropped
+    /// when they are read; those that nobody reads, and with ext4 (seen on 6.18) the pages of
+    /// blocks that a write overwrites, stay until the memory is needed. A write is as durable as
+    /// one without this.
+    ///
+    /// It does nothing to direct I/O. Where the kernel or the file system refuses the flag, the
+    /// transfer is made without it, and so are the later ones of its file:
+    /// [`File::dont_cache_refusal`](crate::File::dont_cache_refusal) has the reason.
+    ///
+    /// The push fails with EINVAL for an operation that is neither a read nor a write.
+    ///
+    /// ```
+    /// # use ringway_core::{op, File, Options};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let file = File::open("/etc/passwd")?;
+    /// let mut queue = Options::new().build()?;
+    /// queue.push(op::read(&file, vec![0; 64], 0).dont_cache())?;
+    /// assert!(queue.reap(1)?.next().unwrap().result? > 0);
+    /// if let Some(refusal) = file.dont_cache_refusal() {
+    ///     println!("{refusal}");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn dont_cache(mut self) -> Self {
+        match self.raw.rw_flags() {
+            Some(flags) => {
+                flags.set(RwFlags::DONT_CACHE);
+                self
+            }
+            None => self.mark_invalid(InvalidOperation::NotATransfer),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::operation::refusal_to_read;
 use super::{
-    MIN_DEVICE_REQUEST, Operation, Position, Raw, Resources, SubmissionForms, Transfer, advanced,
-    call_at, call_with_flags,
+    MIN_DEVICE_REQUEST, Operation, Position, Raw, Resources, RwFlags, SubmissionForms, Transfer,
+    advanced, call_at, call_with_flags,
 };
 use crate::sys::{RawFd, libc};
 use crate::{Buffer, File, SpareCapacity};
@@ -48,6 +48,7 @@ pub fn read(file: &File, buffer: impl Into<Buffer>, position: impl Into<Position
         buf: std::ptr::null_mut(),
         len: buffer.len(),
         offset: position.into().raw(),
+        flags: RwFlags::NONE,
     };
     Operation::make(raw.into(), Resources::Buffer(buffer), Some(file.clone()), invalid)
 }
@@ -80,6 +81,7 @@ pub fn read_spare(
         buf: std::ptr::null_mut(),
         len: spare.len(),
         offset: position.into().raw(),
+        flags: RwFlags::NONE,
     };
     Operation::make(raw.into(), Resources::Spare(spare), Some(file.clone()), None)
 }
@@ -103,30 +105,44 @@ impl File {
     /// # Ok(()) }
     /// ```
     pub fn read_now(&self, bytes: &mut [u8], offset: u64) -> Option<usize> {
-        self.read_raw_now(bytes.as_mut_ptr(), bytes.len(), offset)
+        self.read_now_with(bytes, offset, RwFlags::NONE)
     }
 
-    /// As [`read_now`](Self::read_now), for the first `most` bytes of spare capacity, which grows
-    /// by the bytes read; for `None` it is unchanged.
+    /// As [`read_now`](Self::read_now), with flags. A try that finds bytes missing may have the
+    /// kernel read ahead: with [`RwFlags::DONT_CACHE`], the pages do not stay.
+    pub fn read_now_with(&self, bytes: &mut [u8], offset: u64, flags: RwFlags) -> Option<usize> {
+        self.read_raw_now(bytes.as_mut_ptr(), bytes.len(), offset, flags)
+    }
+
+    /// As [`read_now_with`](Self::read_now_with), for the first `most` bytes of spare capacity,
+    /// which grows by the bytes read; for `None` it is unchanged.
     pub fn read_spare_now(
         &self,
         spare: &mut SpareCapacity,
         most: usize,
         offset: u64,
+        flags: RwFlags,
     ) -> Option<usize> {
         let memory = spare.uninit();
         let len = memory.len().min(most);
-        let read = self.read_raw_now(memory.as_mut_ptr().cast(), len, offset)?;
+        let read = self.read_raw_now(memory.as_mut_ptr().cast(), len, offset, flags)?;
         // SAFETY: `read` bytes, at most `len`, were read into the memory from its start.
         unsafe { spare.commit(read) };
         Some(read)
     }
 
     /// Reads into memory that only the caller uses.
-    fn read_raw_now(&self, first: *mut u8, len: usize, offset: u64) -> Option<usize> {
+    fn read_raw_now(
+        &self,
+        first: *mut u8,
+        len: usize,
+        offset: u64,
+        mut flags: RwFlags,
+    ) -> Option<usize> {
         if self.cached_read_may_wait() {
             return None;
         }
+        self.without_refused(&mut flags);
         let mut read = 0;
         // A short result may mean the end of the file or of the cached part, and kernels before
         // 5.11 stop short without a reason. The next call decides: at the end of the file it
@@ -134,8 +150,13 @@ impl File {
         while read < len {
             let at = offset.checked_add(read as u64).filter(|at| *at <= i64::MAX as u64)?;
             // The read ends before this call returns, and until then nothing else uses the memory.
-            let raw =
-                Read { fd: self.fd(), buf: first.wrapping_add(read), len: len - read, offset: at };
+            let raw = Read {
+                fd: self.fd(),
+                buf: first.wrapping_add(read),
+                len: len - read,
+                offset: at,
+                flags,
+            };
             match raw.try_call()? {
                 0 => break,
                 INTERRUPTED => {}
@@ -161,11 +182,17 @@ pub struct Read {
     pub len: usize,
     /// Bytes from the beginning of the file.
     pub offset: u64,
+    /// `RWF_*` flags.
+    pub flags: RwFlags,
 }
 
 impl SubmissionForms for Read {
     fn fd(&self) -> Option<RawFd> {
         Some(self.fd)
+    }
+
+    fn rw_flags(&mut self) -> Option<&mut RwFlags> {
+        Some(&mut self.flags)
     }
 
     fn offset(&self) -> Option<u64> {
@@ -181,11 +208,14 @@ impl SubmissionForms for Read {
     fn piece(&self, start: u64, len: u64) -> Raw {
         let offset = advanced(self.offset, start);
         let buf = self.buf.wrapping_add(start as usize);
-        Self { fd: self.fd, buf, len: len as usize, offset }.into()
+        Self { fd: self.fd, buf, len: len as usize, offset, flags: self.flags }.into()
     }
 
     fn call(&self) -> i64 {
-        let Self { fd, buf, len, offset } = *self;
+        let Self { fd, buf, len, offset, flags } = *self;
+        if flags != RwFlags::NONE {
+            return self.call_with(flags.bits());
+        }
         // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for writes of `len`
         // bytes until the completion.
         let at_offset = |at| unsafe { libc::pread64(fd, buf.cast(), len, at) as i64 };
@@ -195,11 +225,17 @@ impl SubmissionForms for Read {
     }
 
     fn try_call(&self) -> Option<i64> {
+        Some(self.call_with(libc::RWF_NOWAIT | self.flags.bits()))
+    }
+}
+
+impl Read {
+    fn call_with(&self, flags: libc::c_int) -> i64 {
         let iov = libc::iovec { iov_base: self.buf.cast(), iov_len: self.len };
-        Some(call_with_flags(self.offset, |at| {
+        call_with_flags(self.offset, |at| {
             // SAFETY: as in `call`; the iovec is on this stack.
-            unsafe { libc::preadv2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT) as i64 }
-        }))
+            unsafe { libc::preadv2(self.fd, &raw const iov, 1, at, flags) as i64 }
+        })
     }
 }
 
@@ -218,16 +254,21 @@ mod linux {
             let len = u32::try_from(self.len).ok().filter(|len| *len > 0)?;
             Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
                 _ if context.socket => opcode::Recv::new(file, self.buf, len).build(),
-                Some(index) =>
-                    opcode::ReadFixed::new(file, self.buf, len, index).offset(self.offset).build(),
-                None => opcode::Read::new(file, self.buf, len).offset(self.offset).build(),
+                Some(index) => opcode::ReadFixed::new(file, self.buf, len, index)
+                    .offset(self.offset)
+                    .rw_flags(self.flags.bits())
+                    .build(),
+                None => opcode::Read::new(file, self.buf, len)
+                    .offset(self.offset)
+                    .rw_flags(self.flags.bits())
+                    .build(),
             }))
         }
 
         #[inline]
         fn iocb(&self) -> Option<Iocb> {
             let memory = (self.buf as u64, self.len);
-            transfer_iocb(kaio::IOCB_CMD_PREAD, self.fd, memory, self.offset)
+            transfer_iocb(kaio::IOCB_CMD_PREAD, self.fd, memory, self.offset, self.flags)
         }
     }
 }

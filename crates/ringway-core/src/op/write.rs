@@ -1,7 +1,7 @@
 //! Writes from one buffer: `pwrite(2)`, `write(2)`.
 
 use super::{
-    Operation, Position, Raw, Resources, SubmissionForms, Transfer, advanced, call_at,
+    Operation, Position, Raw, Resources, RwFlags, SubmissionForms, Transfer, advanced, call_at,
     call_with_flags,
 };
 use crate::sys::{RawFd, libc};
@@ -41,6 +41,7 @@ pub fn write(file: &File, buffer: impl Into<Buffer>, position: impl Into<Positio
         buf: std::ptr::null(),
         len: buffer.len(),
         offset: position.into().raw(),
+        flags: RwFlags::NONE,
     };
     Operation::make(raw.into(), Resources::Buffer(buffer), Some(file.clone()), None)
 }
@@ -57,19 +58,41 @@ pub struct Write {
     pub len: usize,
     /// Bytes from the beginning of the file.
     pub offset: u64,
+    /// `RWF_*` flags.
+    pub flags: RwFlags,
 }
 
 impl Write {
+    /// The blocking call with `RWF_*` flags.
+    pub(super) fn call_with(&self, flags: libc::c_int) -> i64 {
+        let iov = libc::iovec { iov_base: self.buf.cast_mut().cast(), iov_len: self.len };
+        call_with_flags(self.offset, |at| {
+            // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for reads of
+            // `len` bytes until the completion. The iovec is on this stack.
+            unsafe { libc::pwritev2(self.fd, &raw const iov, 1, at, flags) as i64 }
+        })
+    }
+
     /// The `len` bytes from byte `start` on.
     pub(super) fn part(&self, start: u64, len: u64) -> Self {
         let buf = self.buf.wrapping_add(start as usize);
-        Self { fd: self.fd, buf, len: len as usize, offset: advanced(self.offset, start) }
+        Self {
+            fd: self.fd,
+            buf,
+            len: len as usize,
+            offset: advanced(self.offset, start),
+            flags: self.flags,
+        }
     }
 }
 
 impl SubmissionForms for Write {
     fn fd(&self) -> Option<RawFd> {
         Some(self.fd)
+    }
+
+    fn rw_flags(&mut self) -> Option<&mut RwFlags> {
+        Some(&mut self.flags)
     }
 
     fn offset(&self) -> Option<u64> {
@@ -91,7 +114,10 @@ impl SubmissionForms for Write {
     }
 
     fn call(&self) -> i64 {
-        let Self { fd, buf, len, offset } = *self;
+        let Self { fd, buf, len, offset, flags } = *self;
+        if flags != RwFlags::NONE {
+            return self.call_with(flags.bits());
+        }
         // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for reads of `len`
         // bytes until the completion.
         let at_offset = |at| unsafe { libc::pwrite64(fd, buf.cast(), len, at) as i64 };
@@ -101,11 +127,7 @@ impl SubmissionForms for Write {
     }
 
     fn try_call(&self) -> Option<i64> {
-        let iov = libc::iovec { iov_base: self.buf.cast_mut().cast(), iov_len: self.len };
-        Some(call_with_flags(self.offset, |at| {
-            // SAFETY: as in `call`; the iovec is on this stack.
-            unsafe { libc::pwritev2(self.fd, &raw const iov, 1, at, libc::RWF_NOWAIT) as i64 }
-        }))
+        Some(self.call_with(libc::RWF_NOWAIT | self.flags.bits()))
     }
 }
 
@@ -124,16 +146,21 @@ mod linux {
             Some(on_file!(context, self.fd, |file| match context.fixed_buffer {
                 _ if context.socket =>
                     opcode::Send::new(file, self.buf, len).flags(libc::MSG_NOSIGNAL).build(),
-                Some(index) =>
-                    opcode::WriteFixed::new(file, self.buf, len, index).offset(self.offset).build(),
-                None => opcode::Write::new(file, self.buf, len).offset(self.offset).build(),
+                Some(index) => opcode::WriteFixed::new(file, self.buf, len, index)
+                    .offset(self.offset)
+                    .rw_flags(self.flags.bits())
+                    .build(),
+                None => opcode::Write::new(file, self.buf, len)
+                    .offset(self.offset)
+                    .rw_flags(self.flags.bits())
+                    .build(),
             }))
         }
 
         #[inline]
         fn iocb(&self) -> Option<Iocb> {
             let memory = (self.buf as u64, self.len);
-            transfer_iocb(kaio::IOCB_CMD_PWRITE, self.fd, memory, self.offset)
+            transfer_iocb(kaio::IOCB_CMD_PWRITE, self.fd, memory, self.offset, self.flags)
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Writes durably from one buffer: `pwritev2(2)` with `RWF_DSYNC`.
 
 use super::{
-    Fsync, Operation, Position, Raw, Resources, SubmissionForms, Transfer, Write, call_with_flags,
+    Fsync, Operation, Position, Raw, Resources, RwFlags, SubmissionForms, Transfer, Write,
 };
 use crate::sys::RawFd;
 use crate::sys::libc;
@@ -44,6 +44,7 @@ pub fn write_dsync(
         buf: std::ptr::null(),
         len: buffer.len(),
         offset: position.into().raw(),
+        flags: RwFlags::NONE,
     };
     Operation::make(WriteDsync(write).into(), Resources::Buffer(buffer), Some(file.clone()), None)
 }
@@ -59,6 +60,10 @@ impl SubmissionForms for WriteDsync {
 
     fn offset(&self) -> Option<u64> {
         Some(self.0.offset)
+    }
+
+    fn rw_flags(&mut self) -> Option<&mut RwFlags> {
+        self.0.rw_flags()
     }
 
     fn is_write(&self) -> bool {
@@ -78,13 +83,7 @@ impl SubmissionForms for WriteDsync {
     }
 
     fn call(&self) -> i64 {
-        let Write { fd, buf, len, offset } = self.0;
-        let iov = libc::iovec { iov_base: buf.cast_mut().cast(), iov_len: len };
-        let result = call_with_flags(offset, |at| {
-            // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for reads of
-            // `len` bytes until the completion. The call reads one iovec.
-            unsafe { libc::pwritev2(fd, &raw const iov, 1, at, libc::RWF_DSYNC) as i64 }
-        });
+        let result = self.0.call_with(libc::RWF_DSYNC | self.0.flags.bits());
         // A filter may refuse the call. (The C library then replaces ENOSYS by EOPNOTSUPP.)
         let refused = [libc::ENOSYS, libc::EOPNOTSUPP, libc::EPERM];
         if cfg!(ringway_linux) && refused.map(|errno| -i64::from(errno)).contains(&result) {
@@ -118,15 +117,17 @@ mod linux {
 
     impl LinuxForms for WriteDsync {
         fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
-            let Write { fd, buf, len, offset } = self.0;
+            let Write { fd, buf, len, offset, flags } = self.0;
+            let flags = libc::RWF_DSYNC | flags.bits();
             let len = u32::try_from(len).ok()?;
             Some(on_file!(context, fd, |file| {
-                opcode::Write::new(file, buf, len).offset(offset).rw_flags(libc::RWF_DSYNC).build()
+                opcode::Write::new(file, buf, len).offset(offset).rw_flags(flags).build()
             }))
         }
 
         fn iocb(&self) -> Option<Iocb> {
-            Some(self.0.iocb()?.rw_flags(libc::RWF_DSYNC as u32))
+            let flags = libc::RWF_DSYNC | self.0.flags.bits();
+            Some(self.0.iocb()?.rw_flags(flags as u32))
         }
     }
 }

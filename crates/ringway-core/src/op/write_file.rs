@@ -1,7 +1,7 @@
 //! Creates or replaces a whole file: `open(2)`, `write(2)` and `close(2)` on one thread.
 
 use super::{
-    CURRENT_POSITION, Close, ESPIPE, Open, Operation, Resources, SubmissionForms, Write,
+    CURRENT_POSITION, Close, ESPIPE, Open, Operation, Resources, RwFlags, SubmissionForms, Write,
     operation::InvalidOperation,
 };
 use crate::Buffer;
@@ -97,7 +97,7 @@ impl SubmissionForms for WriteFile {
                 break written as i64;
             }
             let (buf, len) = (self.buf.wrapping_add(written), self.len - written);
-            match (Write { fd, buf, len, offset: CURRENT_POSITION }).call() {
+            match (Write { fd, buf, len, offset: CURRENT_POSITION, flags: RwFlags::NONE }).call() {
                 0 => break -i64::from(libc::ENOSPC),
                 more @ 1.. => written += more as usize,
                 error if error == -i64::from(libc::EINTR) => {}

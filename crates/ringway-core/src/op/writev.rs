@@ -2,8 +2,8 @@
 
 use super::operation::{Remaining, clamp_iovecs, remaining};
 use super::{
-    Operation, Position, Raw, Resources, SubmissionForms, Transfer, Vectored, Write, advanced,
-    call_at, call_with_flags,
+    Operation, Position, Raw, Resources, RwFlags, SubmissionForms, Transfer, Vectored, Write,
+    advanced, call_at, call_with_flags,
 };
 use crate::File;
 use crate::sys::{RawFd, libc};
@@ -31,6 +31,7 @@ pub fn writev(file: &File, buffers: Vectored, position: impl Into<Position>) -> 
         iov: buffers.iov().as_ptr(),
         count: buffers.iov().len(),
         offset: position.into().raw(),
+        flags: RwFlags::NONE,
     };
     Operation::make(raw.into(), Resources::Vectored(buffers), Some(file.clone()), None)
 }
@@ -47,11 +48,17 @@ pub struct Writev {
     pub count: usize,
     /// Bytes from the beginning of the file.
     pub offset: u64,
+    /// `RWF_*` flags.
+    pub flags: RwFlags,
 }
 
 impl SubmissionForms for Writev {
     fn fd(&self) -> Option<RawFd> {
         Some(self.fd)
+    }
+
+    fn rw_flags(&mut self) -> Option<&mut RwFlags> {
+        Some(&mut self.flags)
     }
 
     fn offset(&self) -> Option<u64> {
@@ -75,11 +82,16 @@ impl SubmissionForms for Writev {
         let offset = advanced(self.offset, start);
         match remaining(self.iov, self.count, start) {
             Remaining::Buffers(iov, count) => Raw::Writev(Self { iov, count, offset, ..*self }),
-            Remaining::Partial(buf, len) => Raw::Write(Write { fd: self.fd, buf, len, offset }),
+            Remaining::Partial(buf, len) => {
+                Raw::Write(Write { fd: self.fd, buf, len, offset, flags: self.flags })
+            }
         }
     }
 
     fn call(&self) -> i64 {
+        if self.flags != RwFlags::NONE {
+            return self.call_with(self.flags.bits());
+        }
         let (iov, count) = clamp_iovecs(self.iov, self.count);
         let count = count as i32;
         // SAFETY: the operation, or the caller of `from_raw`, keeps the iovec array and its buffers
@@ -91,11 +103,17 @@ impl SubmissionForms for Writev {
     }
 
     fn try_call(&self) -> Option<i64> {
+        Some(self.call_with(libc::RWF_NOWAIT | self.flags.bits()))
+    }
+}
+
+impl Writev {
+    fn call_with(&self, flags: libc::c_int) -> i64 {
         let (iov, count) = clamp_iovecs(self.iov, self.count);
-        Some(call_with_flags(self.offset, |at| {
+        call_with_flags(self.offset, |at| {
             // SAFETY: as in `call`.
-            unsafe { libc::pwritev2(self.fd, iov, count as i32, at, libc::RWF_NOWAIT) as i64 }
-        }))
+            unsafe { libc::pwritev2(self.fd, iov, count as i32, at, flags) as i64 }
+        })
     }
 }
 
@@ -112,12 +130,14 @@ mod linux {
             let (iov, count) = clamp_iovecs(self.iov, self.count);
             Some(on_file!(context, self.fd, |file| opcode::Writev::new(file, iov, count as u32)
                 .offset(self.offset)
+                .rw_flags(self.flags.bits())
                 .build()))
         }
 
         fn iocb(&self) -> Option<Iocb> {
             let (iov, count) = clamp_iovecs(self.iov, self.count);
-            transfer_iocb(kaio::IOCB_CMD_PWRITEV, self.fd, (iov as u64, count), self.offset)
+            let memory = (iov as u64, count);
+            transfer_iocb(kaio::IOCB_CMD_PWRITEV, self.fd, memory, self.offset, self.flags)
         }
     }
 }

@@ -127,7 +127,13 @@ pub(super) fn trial_of_passthrough(path: &Path, limits: &Limits) -> Result<(), R
     };
     let mut ring: IoUring<Entry128, Entry32> = IoUring::builder().build(ENTRIES).map_err(refuse)?;
     let mut pages = sample::pages(SAMPLE_PAGE.max(1 << namespace.block_shift));
-    let read = op::Read { fd: file.fd(), buf: pages.as_mut_ptr(), len: pages.len(), offset: 0 };
+    let read = op::Read {
+        fd: file.fd(),
+        buf: pages.as_mut_ptr(),
+        len: pages.len(),
+        offset: 0,
+        flags: op::RwFlags::NONE,
+    };
     let command = NvmeCommand::new(&read.into(), namespace.id, namespace.block_shift);
     let entry = command.map(|command| command.sqe(read.fd, None, None).0);
     let unsupported = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);

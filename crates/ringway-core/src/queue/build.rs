@@ -397,6 +397,7 @@ fn real_read(backend: &mut dyn Backend) -> Result<(), i32> {
         buf: buffer.as_mut_ptr(),
         len: SAMPLE_PAGE,
         offset: 0,
+        flags: op::RwFlags::NONE,
     };
     sample.set_nonblocking(true);
     let job = Job::new(trial_token(), op::Raw::Read(read), FileKind::Storage, true);
@@ -431,7 +432,13 @@ fn first_read(backend: &mut dyn Backend, file: &File) -> Result<(), i32> {
     let align = file.direct_io();
     let len = align.offset_align.max(4096) as usize;
     let buffer = Box::leak(Box::new(AlignedBuffer::for_direct(align, len)));
-    let read = op::Read { fd: file.fd(), buf: buffer.as_mut_ptr(), len, offset: 0 };
+    let read = op::Read {
+        fd: file.fd(),
+        buf: buffer.as_mut_ptr(),
+        len,
+        offset: 0,
+        flags: op::RwFlags::NONE,
+    };
     let kind = file.traits().kind;
     let result = run_trial(backend, Job::new(trial_token(), op::Raw::Read(read), kind, true))?;
     // SAFETY: the box was leaked above, its only request has completed, and it is taken back once.

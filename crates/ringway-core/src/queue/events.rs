@@ -12,6 +12,7 @@ use crate::op::{Raw, Transfer};
 use crate::slots::{Key, SlotState, Token};
 use crate::split::Attempt;
 use crate::sys::{OwnedFd, libc};
+use std::time::Instant;
 
 /// A cancel that found nothing is repeated as often at once. A worker has nearly always taken the
 /// operation long before that; after it, the worker gets time, up to some eighth of a second for
@@ -219,6 +220,15 @@ impl<T: Default> Table<T> {
             flight.forget_socket();
             return self.retry(key, attempt);
         }
+        if flight.may_lack_dont_cache(attempt.errno) {
+            // (After its time limit it would take effect although it is reported as timed out.)
+            let is_late = flight.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if is_late || flight.cancel_cause != CancelCause::None {
+                return self.finish(key, -i64::from(libc::ECANCELED));
+            }
+            flight.leave_dont_cache(attempt.errno);
+            return self.retry(key, attempt);
+        }
         let is_ring = self.backend == BackendKind::Uring && !self.passthrough.is_on();
         if is_ring && flight.may_be_denied_by_ring(attempt.errno)
             || self.backend == BackendKind::Uring && flight.should_drop_offset(attempt.errno)
@@ -318,6 +328,12 @@ impl<T: Default> Table<T> {
         // A completion does not keep the file open: after its last operation it may be closed.
         let file = flight.operation.file.take();
         let (result, reads_extents) = (flight.result, flight.reads_extents);
+        if result >= 0
+            && flight.dont_cache_errno != 0
+            && let Some(file) = &file
+        {
+            file.note_dont_cache_refused(flight.dont_cache_errno);
+        }
         self.fds_to_close.extend(
             file.and_then(|file| release(file, &flight.operation.raw, result, reads_extents)),
         );

@@ -90,7 +90,7 @@ mod tests {
         let buffered = File::from(std::fs::File::open("/proc/self/exe").unwrap());
         let index = |offset: usize, file| {
             let buf = std::ptr::without_provenance_mut(start + offset);
-            let read = op::Read { fd: 0, buf, len: 512, offset: 0 };
+            let read = op::Read { fd: 0, buf, len: 512, offset: 0, flags: op::RwFlags::NONE };
             fixed.find(file, &read.into()).1
         };
         assert_eq!((index(0, None), index(0, Some(&buffered))), (Some(3), Some(3)));

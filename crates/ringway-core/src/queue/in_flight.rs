@@ -7,7 +7,9 @@ use super::options::BackendKind;
 use crate::device::{AlignmentSource, Placement};
 use crate::error::{Error, ErrorDetail};
 use crate::file::{File, FileKind, Traits};
-use crate::op::{self, MIN_DEVICE_REQUEST, Opcode, Open, Operation, Raw, Resources, Transfer};
+use crate::op::{
+    self, MIN_DEVICE_REQUEST, Opcode, Open, Operation, Raw, Resources, RwFlags, Transfer,
+};
 use crate::slots::Key;
 use crate::split::{Attempt, Piece, SplitProgress};
 use crate::sys::{self, OwnedFd, libc};
@@ -53,6 +55,9 @@ pub(super) struct InFlight<T = ()> {
     pub(super) reads_extents: bool,
     /// How many times it was retried; after a cancel, how many times that was repeated.
     pub(super) retries: u8,
+    /// The errno with which the kernel may have refused `RWF_DONTCACHE`; 0 if it has not. The
+    /// operation is made without it.
+    pub(super) dont_cache_errno: i32,
     pub(super) deadline: Option<Instant>,
     pub(super) result: i64,
     /// What is known of the error besides its errno.
@@ -91,6 +96,7 @@ impl<T: Default> Default for InFlight<T> {
             may_close_again: false,
             reads_extents: false,
             retries: 0,
+            dont_cache_errno: 0,
             deadline: None,
             result: 0,
             detail: None,
@@ -134,8 +140,13 @@ impl<T: Default> InFlight<T> {
         self.may_close_again = false;
         self.reads_extents = false;
         self.retries = 0;
+        self.dont_cache_errno = 0;
         self.deadline = None;
         self.detail = None;
+        let Operation { raw, file, .. } = &mut *self.operation;
+        if let (Some(flags), Some(file)) = (raw.rw_flags(), file) {
+            file.without_refused(flags);
+        }
         op::set_addresses(&mut self.operation);
     }
 
@@ -349,6 +360,25 @@ impl<T: Default> InFlight<T> {
         errno == libc::ENOTSOCK && self.operation.socket
     }
 
+    /// Whether the kernel may have refused the transfer because of `RWF_DONTCACHE`. The errno may
+    /// have another cause: what the transfer returns without the flag is its result.
+    pub(super) fn may_lack_dont_cache(&mut self, errno: i32) -> bool {
+        // EOPNOTSUPP: the file system, or a kernel before 6.14. EINVAL: a kernel before 4.13. The
+        // others: a filter that refuses the system call with flags.
+        let is_refusal = [libc::EOPNOTSUPP, libc::EINVAL, libc::ENOSYS, libc::EPERM, libc::EACCES];
+        is_refusal.contains(&errno)
+            && self.operation.raw.rw_flags().is_some_and(|flags| flags.has(RwFlags::DONT_CACHE))
+    }
+
+    /// From now on the transfer is made without `RWF_DONTCACHE`, for which the kernel may have
+    /// returned this errno.
+    pub(super) fn leave_dont_cache(&mut self, errno: i32) {
+        if let Some(flags) = self.operation.raw.rw_flags() {
+            flags.clear(RwFlags::DONT_CACHE);
+        }
+        self.dont_cache_errno = errno;
+    }
+
     /// Makes an operation that was stated to be one of a socket an operation of any file.
     pub(super) fn forget_socket(&mut self) {
         if std::mem::take(&mut self.operation.socket) && self.operation.file.is_none() {
@@ -488,7 +518,13 @@ mod tests {
         for (len, pieces) in
             [(0, 1), (2 << 20, 1), (MAX_PIECE as usize, 1), (long, 2), (2 * long, 3)]
         {
-            let raw = op::Write { fd: file.number(), buf: std::ptr::null(), len, offset: 0 };
+            let raw = op::Write {
+                fd: file.number(),
+                buf: std::ptr::null(),
+                len,
+                offset: 0,
+                flags: op::RwFlags::NONE,
+            };
             // SAFETY: the operation is not pushed, so the address is never used.
             let write = unsafe { Operation::from_raw(raw.into(), Some(file.clone()), None) };
             let mut progress = split(&write);
@@ -540,7 +576,13 @@ mod tests {
             MAX_PIECE
         };
         let len = MAX_PIECE as usize;
-        let raw = op::Read { fd: file.number(), buf: std::ptr::null_mut(), len, offset: 0 };
+        let raw = op::Read {
+            fd: file.number(),
+            buf: std::ptr::null_mut(),
+            len,
+            offset: 0,
+            flags: op::RwFlags::NONE,
+        };
         // SAFETY: the operation is not pushed, so the address is never used.
         let read = unsafe { Operation::from_raw(raw.into(), Some(file), None) };
         assert_eq!(split(&read).limit(), expected);
@@ -603,7 +645,8 @@ mod tests {
     fn an_operation_that_is_not_one_of_a_socket_gets_its_file() {
         let zero = std::fs::File::open(DEVICE).unwrap();
         let (fd, buf) = (zero.number(), std::ptr::null_mut());
-        let read = op::Read { fd, buf, len: 8, offset: op::CURRENT_POSITION };
+        let read =
+            op::Read { fd, buf, len: 8, offset: op::CURRENT_POSITION, flags: op::RwFlags::NONE };
         // SAFETY: the operation is not pushed, so the address is never used, and `zero` outlives
         // the file.
         let operation = unsafe { Operation::from_raw(read.into(), None, None) }.socket();
@@ -615,6 +658,32 @@ mod tests {
         assert!(!flight.was_not_a_socket(libc::ENOTSOCK));
         let file = flight.operation.file.take();
         assert_eq!(file.map(|file| file.number()), Some(fd));
+    }
+
+    /// The rest of a short transfer, and each piece of a split one.
+    #[test]
+    fn every_piece_of_a_transfer_has_its_flags() {
+        let (flags, offset) = (RwFlags::DONT_CACHE, 0);
+        use crate::op::{Read, Readv, Write, WriteDsync, Writev};
+        let mut memory = [0u8; 64];
+        let buf = memory.as_mut_ptr();
+        let iov =
+            [0, 32].map(|at| libc::iovec { iov_base: buf.wrapping_add(at).cast(), iov_len: 32 });
+        let (first, count) = (iov.as_ptr(), iov.len());
+        let write = Write { fd: 3, buf, len: 64, offset, flags };
+        let transfers: [Raw; 5] = [
+            Read { fd: 3, buf, len: 64, offset, flags }.into(),
+            write.into(),
+            WriteDsync(write).into(),
+            Readv { fd: 3, iov: first, count, offset, flags }.into(),
+            Writev { fd: 3, iov: first, count, offset, flags }.into(),
+        ];
+        for transfer in transfers {
+            for start in [0, 1, 31, 32, 63] {
+                let mut piece = transfer.piece(start, 1);
+                assert_eq!(piece.rw_flags().copied(), Some(flags), "{transfer:?} from {start}");
+            }
+        }
     }
 
     /// An operation in flight costs at most this much memory in addition to its buffer.

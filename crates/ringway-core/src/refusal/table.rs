@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use Feature::*;
 
-    const FEATURES: [Feature; 27] = [
+    const FEATURES: [Feature; 28] = [
         Uring,
         Kaio,
         Threads,
@@ -139,6 +139,7 @@ mod tests {
         KaioResFd,
         KaioFsync,
         DirectIo,
+        DontCache,
     ];
 
     /// The Go module takes the kernels from the table.

@@ -935,10 +935,16 @@ impl Run {
                 one.raw_bytes = Some(memory);
                 one._kept.push(Box::new(parts));
                 match kind {
-                    "read" => op::Read { fd, buf, len, offset: at }.into(),
-                    "write" => op::Write { fd, buf, len, offset: at }.into(),
-                    "readv" => op::Readv { fd, iov, count, offset: at }.into(),
-                    _ => op::Writev { fd, iov, count, offset: at }.into(),
+                    "read" => {
+                        op::Read { fd, buf, len, offset: at, flags: op::RwFlags::NONE }.into()
+                    }
+                    "write" => {
+                        op::Write { fd, buf, len, offset: at, flags: op::RwFlags::NONE }.into()
+                    }
+                    "readv" => {
+                        op::Readv { fd, iov, count, offset: at, flags: op::RwFlags::NONE }.into()
+                    }
+                    _ => op::Writev { fd, iov, count, offset: at, flags: op::RwFlags::NONE }.into(),
                 }
             }
             "fsync" | "fdatasync" => {

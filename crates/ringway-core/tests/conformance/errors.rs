@@ -24,8 +24,14 @@ pub fn addresses_outside_the_process(world: &World) {
     let file = world.file(&pattern(0, 512));
     let fd = file.as_raw_fd();
     let buf = std::ptr::without_provenance_mut(8);
-    assert_eq!(raw(&mut queue, op::Read { fd, buf, len: 512, offset: 0 }), Err(libc::EFAULT));
-    assert_eq!(raw(&mut queue, op::Write { fd, buf, len: 512, offset: 0 }), Err(libc::EFAULT));
+    assert_eq!(
+        raw(&mut queue, op::Read { fd, buf, len: 512, offset: 0, flags: op::RwFlags::NONE }),
+        Err(libc::EFAULT)
+    );
+    assert_eq!(
+        raw(&mut queue, op::Write { fd, buf, len: 512, offset: 0, flags: op::RwFlags::NONE }),
+        Err(libc::EFAULT)
+    );
 }
 
 /// More buffers than one system call takes: a short transfer of the first 1024, and all of them

@@ -15,7 +15,13 @@ pub fn borrowed_descriptors(world: &World) {
         let mut queue = world.queue();
         let weak = file.downgrade();
         let mut buffer = buffer_for(&owner, 8192);
-        let read = op::Read { fd, buf: buffer.as_mut_ptr(), len: 8192, offset: 0 };
+        let read = op::Read {
+            fd,
+            buf: buffer.as_mut_ptr(),
+            len: 8192,
+            offset: 0,
+            flags: op::RwFlags::NONE,
+        };
         // SAFETY: the buffer outlives the completion.
         let operation = unsafe { Operation::from_raw(read.into(), Some(file), None) };
         queue.push(operation).unwrap();
@@ -83,7 +89,8 @@ pub fn registered_memory(world: &World) {
             (one.as_mut_ptr().wrapping_add(8192), 0, 0),
         ];
         for (number, (buf, len, offset)) in (0u64..).zip(places) {
-            let read = op::Read { fd: file.as_raw_fd(), buf, len, offset };
+            let read =
+                op::Read { fd: file.as_raw_fd(), buf, len, offset, flags: op::RwFlags::NONE };
             // SAFETY: the buffers outlive the completions.
             let operation = unsafe { Operation::from_raw(read.into(), Some(file.clone()), None) };
             queue.push(operation.user_data(number)).unwrap();

@@ -7,6 +7,7 @@ mod chains;
 mod closing;
 #[path = "../common/mod.rs"]
 mod common;
+mod dont_cache;
 mod errors;
 mod fixed;
 mod full;
@@ -69,6 +70,12 @@ const CASES: &[Case] = cases! {
     EVERYWHERE {
         transfers::all_buffer_types,
         transfers::exact_under_faults,
+        dont_cache::reads_leave_no_pages,
+        dont_cache::cached_pages_stay,
+        dont_cache::writes_leave_no_pages,
+        dont_cache::every_piece_has_the_flag,
+        dont_cache::a_refused_flag_is_left_out,
+        dont_cache::other_errors_are_not_refusals,
         errors::addresses_outside_the_process,
         errors::too_many_buffers,
         errors::invalid_operations,
@@ -175,6 +182,12 @@ const KINDS: &[BackendKind] = if cfg!(ringway_linux) {
 /// Cases about what only Linux has, and which: `ringway_portable` leaves them out.
 const LINUX_ONLY: &[(&str, &str)] = &[
     ("paths::link_of_an_unnamed_file", "O_TMPFILE"),
+    ("dont_cache::reads_leave_no_pages", "RWF_DONTCACHE"),
+    ("dont_cache::cached_pages_stay", "RWF_DONTCACHE"),
+    ("dont_cache::writes_leave_no_pages", "RWF_DONTCACHE"),
+    ("dont_cache::every_piece_has_the_flag", "RWF_DONTCACHE"),
+    ("dont_cache::a_refused_flag_is_left_out", "RWF_DONTCACHE"),
+    ("dont_cache::other_errors_are_not_refusals", "RWF_DONTCACHE"),
     ("process::without_openat2", "openat2"),
     ("process::fork_during_direct_reads", "registered buffers"),
     ("process::fork_while_threads_start_and_end", "threads of its own"),

@@ -28,6 +28,8 @@ pub(crate) struct Disk {
     pub(crate) turns: Arc<Turns>,
     /// What is written is made durable.
     pub(crate) durable: Option<Arc<DurableDirs>>,
+    /// What is written leaves no pages in the page cache.
+    pub(crate) dont_cache: bool,
 }
 
 impl Disk {
@@ -105,7 +107,7 @@ impl StagedFile {
             begin(&new).map(|()| new)
         };
         let new = call(&disk.engine, Action::CreateFile, &dest, create).await?;
-        let file = File::from_fd(new.file.into(), &disk.engine);
+        let file = File::from_fd(new.file.into(), &disk.engine).with_dont_cache(disk.dont_cache);
         let staged = Self { disk: disk.clone(), dest, file, name: new.name };
         let synced = disk.sync_above(&staged.dest).await;
         staged.keep_if(synced).await
@@ -181,7 +183,8 @@ pub(crate) async fn put(
     content: Vec<Bytes>,
     condition: Condition,
 ) -> Result<Metadata> {
-    let is_small = content.iter().map(Bytes::len).sum::<usize>() <= ONE_CALL;
+    // (That call leaves pages in the page cache.)
+    let is_small = !disk.dont_cache && content.iter().map(Bytes::len).sum::<usize>() <= ONE_CALL;
     if is_small && disk.durable.is_none() {
         let path = dest.clone();
         let write = move || {

@@ -83,6 +83,7 @@ pub struct RingwayFileSystem {
     pub(super) local: LocalFileSystem,
     pub(super) engine: Option<Engine>,
     pub(super) direct: bool,
+    pub(super) dont_cache: bool,
     pub(super) coalesce: Coalesce,
     pub(super) read_ahead: ReadAhead,
     pub(super) file_payload: bool,
@@ -112,6 +113,7 @@ impl RingwayFileSystem {
             local,
             engine: None,
             direct: false,
+            dont_cache: false,
             coalesce: Coalesce::default(),
             read_ahead: ReadAhead::default(),
             file_payload: false,
@@ -154,6 +156,22 @@ impl RingwayFileSystem {
     /// without direct I/O are read as usual. Default: false.
     pub fn with_direct(mut self, direct: bool) -> Self {
         self.direct = direct;
+        self
+    }
+
+    /// Reads and writes without leaving pages of its own in the page cache, where the kernel and
+    /// the file system have that (`RWF_DONTCACHE`: kernel 6.14, ext4 and XFS): for a compaction, a
+    /// backup or a bulk load beside queries whose data should stay cached. A store with it and one
+    /// without can be used at the same time: clone one. What was cached before stays, and reads
+    /// find it there. Default: false.
+    ///
+    /// It covers all reads, `put`, multipart uploads and `copy`, which then reads and writes the
+    /// data instead of sharing it. It does not cover what a caller reads from a file that
+    /// [`with_file_payload`](Self::with_file_payload) returns. Where it is refused, pages stay, as
+    /// without it; [`open`](Self::open) gives a file whose
+    /// [`caching`](ringway::fs::File::caching) has the reason, after a read.
+    pub fn with_dont_cache(mut self, dont_cache: bool) -> Self {
+        self.dont_cache = dont_cache;
         self
     }
 

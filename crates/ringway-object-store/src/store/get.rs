@@ -43,6 +43,7 @@ impl RingwayFileSystem {
     async fn open_object(&self, location: &Path) -> Result<(File, ObjectMeta, PathBuf)> {
         let path = self.path_to_filesystem(location)?;
         let (file, metadata) = open::open(self.engine.as_ref(), &path, self.direct).await?;
+        let file = file.with_dont_cache(self.dont_cache);
         let meta = ObjectMeta {
             location: location.clone(),
             last_modified: last_modified(&metadata),

@@ -49,6 +49,7 @@ impl RingwayFileSystem {
             engine: self.used_engine()?.clone(),
             turns: self.turns.clone(),
             durable: self.fsync.then(|| self.durable_dirs.clone()),
+            dont_cache: self.dont_cache,
         })
     }
 

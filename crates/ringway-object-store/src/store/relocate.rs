@@ -8,12 +8,13 @@ use super::object_store::path::Path;
 use super::object_store::{CopyMode, CopyOptions, Error, ObjectStore, RenameOptions, Result};
 use crate::local::copy::{copy, finish_rename, open};
 use crate::local::publication::Condition;
-use crate::local::staged_file::{StagedFile, call, sync_dirs};
+use crate::local::staged_file::{Disk, StagedFile, call, sync_dirs};
 use crate::local::staging::NewFile;
 use crate::local::write_error::{Action, WriteError};
+use bytes::Bytes;
 use futures_util::FutureExt;
 use ringway::Engine;
-use ringway::fs::OpenOptions;
+use ringway::fs::{File, OpenOptions};
 use ringway_core::errno;
 use std::io;
 use std::path::{Path as FilePath, PathBuf};
@@ -53,6 +54,9 @@ impl RingwayFileSystem {
         if from == to {
             return Ok(());
         }
+        if disk.dont_cache {
+            return Ok(self.copy_uncached(&disk, source, from, to, mode).await?);
+        }
         let (_interest, ticket) = self.turns.ticket();
         let (old, new) = (from, to.clone());
         let begin = move |staged: &NewFile| {
@@ -63,11 +67,30 @@ impl RingwayFileSystem {
             })
         };
         let staged = StagedFile::create(&disk, to, begin).await?;
-        let condition = match mode {
-            CopyMode::Create => Condition::Create,
-            CopyMode::Overwrite => Condition::None,
+        Ok(staged.publish(condition(mode)).await.map(drop)?)
+    }
+
+    /// Copies by reads and writes that leave no pages in the page cache, as the kernel's copy does.
+    async fn copy_uncached(
+        &self,
+        disk: &Disk,
+        source: std::fs::File,
+        from: PathBuf,
+        to: PathBuf,
+        mode: CopyMode,
+    ) -> std::result::Result<(), WriteError> {
+        let permissions = source.metadata().map(|metadata| metadata.permissions());
+        let source = File::from_fd(source.into(), &disk.engine).with_dont_cache(true);
+        let (old, new) = (from.clone(), to.clone());
+        let begin = move |staged: &NewFile| {
+            permissions
+                .and_then(|permissions| staged.file.set_permissions(permissions))
+                .map_err(|source| WriteError::Copy { from: old, to: new, source })
         };
-        Ok(staged.publish(condition).await.map(drop)?)
+        let staged = StagedFile::create(disk, to.clone(), begin).await?;
+        let copied = copy_all(&source, staged.file()).await;
+        let copied = copied.map_err(|source| WriteError::Copy { from, to, source });
+        staged.keep_if(copied).await?.publish(condition(mode)).await.map(drop)
     }
 
     /// Renames on a thread of the engine, and syncs the source and the directories that it changes.
@@ -106,6 +129,28 @@ impl RingwayFileSystem {
         }
         Ok(())
     }
+}
+
+fn condition(mode: CopyMode) -> Condition {
+    match mode {
+        CopyMode::Create => Condition::Create,
+        CopyMode::Overwrite => Condition::None,
+    }
+}
+
+/// Bytes of a read and a write of [`copy_all`].
+const COPY_CHUNK: usize = 1 << 20;
+
+/// Copies the content of a file, up to its current end.
+async fn copy_all(from: &File, to: &File) -> io::Result<()> {
+    let mut chunks = from.reader().chunk(COPY_CHUNK);
+    let mut offset = 0;
+    while let Some(chunk) = chunks.next_block().await? {
+        let len = chunk.len() as u64;
+        to.write_all_at(Bytes::from(chunk), offset).await.0?;
+        offset += len;
+    }
+    Ok(())
 }
 
 async fn rename(

@@ -131,6 +131,13 @@ impl AtomicFile {
         Self { writer: self.writer.write_behind(chunks), ..self }
     }
 
+    /// Writes without leaving pages in the page cache, as [`Writer::dont_cache`].
+    pub fn dont_cache(self, yes: bool) -> Self {
+        let Self { writer, mut replacement } = self;
+        replacement.file = replacement.file.clone().with_dont_cache(yes);
+        Self { writer: writer.dont_cache(yes), replacement }
+    }
+
     /// Accepts all these bytes, as [`Writer::write_all`].
     ///
     /// Errors: those of earlier writes; see [`Writer`]. The next call retries the writes.

@@ -40,27 +40,56 @@ pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u6
     Engine::global()?.fs().copy(from, to).await
 }
 
+/// As [`copy`], without leaving pages of either file in the page cache, where the kernel and the
+/// file systems have that ([`File::with_dont_cache`]). It reads and writes, since what the kernel
+/// copies leaves pages: data is never shared with the source.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// # let dir = tempfile::tempdir()?;
+/// # let target = dir.path().join("copy");
+/// let bytes = ringway::fs::copy_dont_cache("/etc/passwd", &target).await?;
+/// assert_eq!(ringway::fs::metadata(&target).await?.len(), bytes);
+/// # Ok(()) }
+/// ```
+///
+/// Errors: as for [`copy`].
+pub async fn copy_dont_cache(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
+    Engine::global()?.fs().copy_dont_cache(from, to).await
+}
+
 impl Fs<'_> {
     /// [`copy`] on this engine.
     pub async fn copy(self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
-        copy_on(self.engine, from.as_ref(), to.as_ref()).await
+        copy_on(self.engine, from.as_ref(), to.as_ref(), false).await
+    }
+
+    /// [`copy_dont_cache`] on this engine.
+    pub async fn copy_dont_cache(
+        self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+    ) -> io::Result<u64> {
+        copy_on(self.engine, from.as_ref(), to.as_ref(), true).await
     }
 }
 
-async fn copy_on(engine: &Engine, from: &Path, to: &Path) -> io::Result<u64> {
+async fn copy_on(engine: &Engine, from: &Path, to: &Path, dont_cache: bool) -> io::Result<u64> {
     let irregular = || invalid("copy: the source is not a regular file");
     // Checked before it is opened: opening a FIFO would wait, and opening a device may have
     // effects.
     if !stat(engine, op::statx(from)).await?.is_file() {
         return Err(irregular());
     }
-    let from = engine.open(from).await?;
+    let from = engine.open(from).await?.with_dont_cache(dont_cache);
     let source = from.metadata().await?;
     if !source.is_file() {
         return Err(irregular());
     }
     let mut options = OpenOptions::new();
     let to = options.write(true).create(true).mode(source.mode()).engine(engine).open(to).await?;
+    let to = to.with_dont_cache(dont_cache);
     let target = to.metadata().await?;
     if target.is_same_file(&source) {
         return Err(invalid("copy: source and target are the same file"));
@@ -72,20 +101,20 @@ async fn copy_on(engine: &Engine, from: &Path, to: &Path) -> io::Result<u64> {
             to.set_len(0).await?;
         }
     }
-    let copied = copy_data(&from, &to, target.is_file()).await;
+    let copied = copy_data(&from, &to, target.is_file() && !dont_cache).await;
     to.end().await;
     copied
 }
 
 /// Copies the data, in the kernel if that works for these files.
-async fn copy_data(from: &File, to: &File, is_file: bool) -> io::Result<u64> {
+async fn copy_data(from: &File, to: &File, by_kernel: bool) -> io::Result<u64> {
     #[cfg(all(target_os = "linux", not(ringway_portable)))]
-    if is_file {
+    if by_kernel {
         let done = kernel::copy(from, to).await?;
         // Whether that is all, only a read knows.
         return copy_rest(from, to, done).await;
     }
-    let _ = is_file;
+    let _ = by_kernel;
     copy_rest(from, to, 0).await
 }
 

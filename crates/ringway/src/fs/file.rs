@@ -13,8 +13,8 @@ use crate::engine::{Lane, OpFuture, OpResult, Schedule};
 #[cfg(unix)]
 use ringway_core::RawFd;
 use ringway_core::device::DirectIo;
-use ringway_core::op::{self, Advice, Metadata};
-use ringway_core::{BorrowedFd, CacheHint, File as CoreFile, Operation, OwnedFd, errno};
+use ringway_core::op::{self, Advice, Metadata, RwFlags};
+use ringway_core::{BorrowedFd, CacheHint, File as CoreFile, Operation, OwnedFd, Refusal, errno};
 use std::fmt;
 use std::fs::Permissions;
 use std::io;
@@ -83,6 +83,8 @@ pub struct File {
     pub(super) sequential: Mutex<Option<Box<Sequential>>>,
     /// A read of a borrowed buffer waits on this handle.
     claimed: AtomicBool,
+    /// Transfers of this handle leave no pages in the page cache.
+    dont_cache: bool,
 }
 
 struct SharedFile {
@@ -118,7 +120,12 @@ impl File {
     }
 
     fn of(inner: Arc<SharedFile>) -> Self {
-        Self { inner, sequential: Mutex::new(None), claimed: AtomicBool::new(false) }
+        Self {
+            inner,
+            sequential: Mutex::new(None),
+            claimed: AtomicBool::new(false),
+            dont_cache: false,
+        }
     }
 
     /// Opens a file for reading, with the global engine. Use [`OpenOptions`] for other modes.
@@ -172,6 +179,65 @@ impl File {
     /// Whether the file was opened for direct I/O.
     pub fn is_direct(&self) -> bool {
         self.inner.core.is_direct()
+    }
+
+    /// Returns a handle of the same open file whose transfers leave no pages of their own in the
+    /// page cache: `RWF_DONTCACHE` (kernel 6.14; ext4 and XFS). For a scan or a backup beside data
+    /// that should stay cached. [`OpenOptions::dont_cache`] opens a file so; clones,
+    /// [duplicates](Self::try_clone) and streams of the handle have it, and other handles do not.
+    ///
+    /// What a transfer brings into the page cache is dropped: after a read at once, after a write
+    /// when the device has it, which the kernel starts at once. Pages that were cached before stay,
+    /// and reads find them there. Pages that the kernel has read ahead of a read are dropped when
+    /// they are read; those that nobody reads, and with ext4 (seen on 6.18) the pages of blocks
+    /// that a write overwrites, stay until the memory is needed. A write is as durable as without
+    /// it. Direct I/O leaves no pages in any case, and is not changed. Reads at the cursor are read
+    /// ahead by the kernel alone.
+    ///
+    /// Where the kernel or the file system refuses the flag, the transfer is made without it, and
+    /// so are all later ones of this open file: [`caching`](Self::caching) has the reason.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// use ringway::fs::{Caching, File};
+    /// let file = File::open("/etc/passwd").await?.with_dont_cache(true);
+    /// assert!(!file.read(0..80).await?.is_empty());
+    /// if let Caching::Refused(why) = file.caching() {
+    ///     println!("{why}");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn with_dont_cache(mut self, yes: bool) -> Self {
+        self.dont_cache = yes;
+        self
+    }
+
+    /// Whether the transfers of this handle leave pages in the page cache, and why if they do so
+    /// against [`with_dont_cache`](Self::with_dont_cache). A refusal is known after the first
+    /// transfer. Reads a few files below `/proc` for its text.
+    pub fn caching(&self) -> Caching {
+        match self.core().dont_cache_refusal() {
+            _ if self.is_direct() => Caching::Direct,
+            _ if !self.dont_cache => Caching::Kept,
+            Some(refusal) => Caching::Refused(refusal),
+            None => Caching::Dropped,
+        }
+    }
+
+    /// The flags of this handle's transfers.
+    pub(crate) fn rw_flags(&self) -> RwFlags {
+        if self.drops_pages() { RwFlags::DONT_CACHE } else { RwFlags::NONE }
+    }
+
+    /// Whether transfers of this handle leave no pages, as far as is known.
+    pub(crate) fn drops_pages(&self) -> bool {
+        self.dont_cache && !self.is_direct() && !self.core().refuses_dont_cache()
+    }
+
+    /// The operation, a read or a write, as this handle makes it.
+    pub(super) fn flagged(&self, operation: Operation) -> Operation {
+        if self.drops_pages() { operation.dont_cache() } else { operation }
     }
 
     /// Returns the alignment that direct writes need (from `statx(2)` since kernel 6.1, otherwise
@@ -325,6 +391,7 @@ impl File {
             self.engine().clone(),
             Arc::clone(self.syncs()),
         );
+        duplicate.dont_cache = self.dont_cache;
         let _ = duplicate.inner.cursor.set(Arc::clone(self.cursor()));
         duplicate.set_max_buf_size(self.max_buf_size());
         Ok(duplicate)
@@ -426,20 +493,20 @@ impl File {
     /// # Ok(()) }
     /// ```
     pub fn try_into_std(self) -> Result<std::fs::File, Self> {
-        let Self { inner, sequential, claimed } = self;
+        let Self { inner, sequential, claimed, dont_cache } = self;
         let shared = match Arc::try_unwrap(inner) {
             Ok(file) => file,
-            Err(inner) => return Err(Self { inner, sequential, claimed }),
+            Err(inner) => return Err(Self { inner, sequential, claimed, dont_cache }),
         };
         if release(&shared.cursor, &shared.core).is_err() {
-            return Err(Self { inner: Arc::new(shared), sequential, claimed });
+            return Err(Self { inner: Arc::new(shared), sequential, claimed, dont_cache });
         }
         match shared.core.into_fd() {
             Ok(fd) => Ok(fd.into()),
             Err(core) => {
                 core.close_in_background();
                 let inner = Arc::new(SharedFile { core, ..shared });
-                Err(Self { inner, sequential, claimed })
+                Err(Self { inner, sequential, claimed, dont_cache })
             }
         }
     }
@@ -545,6 +612,31 @@ impl File {
     }
 }
 
+/// What the transfers of a [`File`] leave in the page cache: [`File::caching`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Caching {
+    /// Pages, until the kernel needs the memory: the default.
+    Kept,
+    /// No pages of their own: [`File::with_dont_cache`].
+    Dropped,
+    /// None: they bypass it ([`OpenOptions::direct`]).
+    Direct,
+    /// Pages, since `RWF_DONTCACHE` is refused for this file: the reason.
+    Refused(Refusal),
+}
+
+impl fmt::Display for Caching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kept => f.write_str("pages stay in the page cache"),
+            Self::Dropped => f.write_str("pages are dropped from the page cache"),
+            Self::Direct => f.write_str("direct I/O bypasses the page cache"),
+            Self::Refused(refusal) => refusal.fmt(f),
+        }
+    }
+}
+
 /// The longest pause between two checks whether operations still hold a file.
 const MAX_PAUSE: Duration = Duration::from_millis(10);
 /// Wait for writeback in progress, start writeback, and wait for it.
@@ -604,7 +696,7 @@ fn release(cursor: &OnceLock<Arc<Cursor>>, file: &CoreFile) -> io::Result<()> {
 /// The clone shares the file and its cursor.
 impl Clone for File {
     fn clone(&self) -> Self {
-        Self::of(Arc::clone(&self.inner))
+        Self::of(Arc::clone(&self.inner)).with_dont_cache(self.dont_cache)
     }
 }
 

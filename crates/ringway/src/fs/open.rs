@@ -30,6 +30,7 @@ pub struct OpenOptions {
     dir: Option<File>,
     engine: Option<Engine>,
     resolve: Resolve,
+    dont_cache: bool,
 }
 
 /// What a path may lead through when it is opened: the `RESOLVE_*` flags of `openat2(2)`, for
@@ -134,6 +135,13 @@ impl OpenOptions {
         self
     }
 
+    /// Transfers of the file leave no pages of their own in the page cache, where the kernel and
+    /// the file system have that: [`File::with_dont_cache`]. Opening a file does not fail for it.
+    pub fn dont_cache(&mut self, yes: bool) -> &mut Self {
+        self.dont_cache = yes;
+        self
+    }
+
     /// Fails with ELOOP if the last component of the path is a symbolic link.
     pub fn nofollow(&mut self, yes: bool) -> &mut Self {
         self.inner.nofollow(yes);
@@ -204,7 +212,7 @@ impl OpenOptions {
     pub async fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let (engine, path) = (self.chosen_engine()?, path.as_ref());
         match self.open_cached(&engine, path).await {
-            Some((file, _)) => Ok(File::new(file, engine)),
+            Some((file, _)) => Ok(self.opened(file, engine)),
             None => self.open_uncached(engine, path).await,
         }
     }
@@ -226,7 +234,7 @@ impl OpenOptions {
     pub async fn open_with_metadata(&self, path: impl AsRef<Path>) -> io::Result<(File, Metadata)> {
         let (engine, path) = (self.chosen_engine()?, path.as_ref());
         if let Some((file, metadata)) = self.open_cached(&engine, path).await {
-            return Ok((File::new(file, engine), metadata));
+            return Ok((self.opened(file, engine), metadata));
         }
         let file = self.open_uncached(engine, path).await?;
         let metadata = file.metadata().await?;
@@ -270,7 +278,11 @@ impl OpenOptions {
             _ => explain_resolve(error),
         })?;
         learn_mounts(&engine, path);
-        Ok(File::new(file, engine))
+        Ok(self.opened(file, engine))
+    }
+
+    fn opened(&self, file: ringway_core::File, engine: Engine) -> File {
+        File::new(file, engine).with_dont_cache(self.dont_cache)
     }
 
     /// Whether the path leads to a FIFO, as far as `statx(2)` can determine.

@@ -151,7 +151,8 @@ impl File {
             match self.read_cached(&mut buffer, read.start, false).await {
                 Some(len) => blocks.push(Some(Ok(pool.block(buffer, len)))),
                 None => {
-                    operations.push(op::read(self.core(), buffer, read.start).exact());
+                    let read = op::read(self.core(), buffer, read.start).exact();
+                    operations.push(self.flagged(read));
                     blocks.push(None);
                 }
             }
@@ -184,7 +185,7 @@ impl File {
         offset: u64,
         copied: usize,
     ) -> io::Result<(usize, Buffer)> {
-        let read = op::read(self.core(), buffer, offset).exact();
+        let read = self.flagged(op::read(self.core(), buffer, offset).exact());
         let (result, buffer) = transfer(
             OpFuture::new(&self.engine().inner, self.schedule(), read).copies(copied).await,
         );

@@ -349,7 +349,8 @@ impl Sequential {
         ready!(poll_proceed(cx, len));
         loop {
             let start = cursor.position();
-            let Some(read) = file.core().read_now(&mut bytes[..len], start) else {
+            let Some(read) = file.core().read_now_with(&mut bytes[..len], start, file.rw_flags())
+            else {
                 file.cache().miss();
                 return Poll::Ready(None);
             };
@@ -390,7 +391,8 @@ impl Sequential {
         }
         ahead.in_order += end - start;
         let is_on = (missed || ahead.requested > 0) && ahead.in_order >= AHEAD_AFTER;
-        let is_buffered = file.is_storage() && !file.is_direct();
+        // (Pages that were requested so would stay.)
+        let is_buffered = file.is_storage() && !file.is_direct() && !file.drops_pages();
         let from = ahead.requested.max(end);
         let to = end.saturating_add(AHEAD).min(MAX_OFFSET);
         if !is_on || !is_buffered || from + AHEAD_STEP > to {

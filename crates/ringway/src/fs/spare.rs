@@ -91,9 +91,12 @@ impl File {
             let step = spare.len().min(COPY_STEP);
             // Yield before the read, so that a task that yields does not hold what it has read.
             poll_fn(|cx| poll_proceed(cx, step)).await;
-            let Some(more) =
-                self.core().read_spare_now(spare, step, offset.saturating_add(read as u64))
-            else {
+            let Some(more) = self.core().read_spare_now(
+                spare,
+                step,
+                offset.saturating_add(read as u64),
+                self.rw_flags(),
+            ) else {
                 spare.truncate_by(read);
                 self.cache().miss();
                 return None;

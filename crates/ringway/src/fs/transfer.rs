@@ -164,7 +164,7 @@ impl File {
         let since = ledger.since_now();
         let records = Vectored::new(records);
         let len = records.len();
-        let write = op::writev(self.core(), records, offset).exact();
+        let write = self.flagged(op::writev(self.core(), records, offset).exact());
         let chain = vec![write, op::fdatasync(self.core())];
         let schedule = Schedule::Immediate(Lane::Sync);
         let mut chain = OpFuture::new(&self.engine().inner, schedule, chain).observed_by(ledger);
@@ -245,6 +245,7 @@ impl File {
     /// A future for a transfer of `len` bytes. The submission may copy them unless they are direct.
     #[inline]
     pub(super) fn submit(&self, operation: Operation, len: usize) -> OpFuture<'_, Operation> {
+        let operation = self.flagged(operation);
         OpFuture::new(&self.engine().inner, self.schedule(), operation).copies(self.copied(len))
     }
 
@@ -322,7 +323,11 @@ impl File {
             if !std::mem::take(&mut charged) {
                 poll_fn(|cx| poll_proceed(cx, piece.len())).await;
             }
-            let Some(more) = self.core().read_now(piece, offset.saturating_add(read as u64)) else {
+            let Some(more) = self.core().read_now_with(
+                piece,
+                offset.saturating_add(read as u64),
+                self.rw_flags(),
+            ) else {
                 self.cache().miss();
                 return None;
             };
@@ -340,7 +345,7 @@ impl File {
     pub(super) fn read_cached_now(&self, buffer: &mut Buffer, offset: u64) -> Option<usize> {
         let bytes =
             buffer.as_mut_slice().filter(|bytes| self.tries_cache() && !bytes.is_empty())?;
-        let Some(read) = self.core().read_now(bytes, offset) else {
+        let Some(read) = self.core().read_now_with(bytes, offset, self.rw_flags()) else {
             self.cache().miss();
             return None;
         };
@@ -376,14 +381,16 @@ impl File {
     /// the file ends before them. A hint, for programs that prefetch; it neither blocks nor copies
     /// the range.
     ///
-    /// False with direct I/O, where the system cannot tell, and for a file whose reads are rarely
-    /// cached, which is then tried only now and then. True for an empty range.
+    /// False with direct I/O, where the system cannot tell, with
+    /// [`with_dont_cache`](Self::with_dont_cache), where a look may drop pages, and for a file
+    /// whose reads are rarely cached, which is then tried only now and then. True for an empty
+    /// range.
     pub fn is_cached(&self, range: &Range<u64>) -> bool {
         if range.is_empty() {
             return true;
         }
         let has = |offset| self.core().read_now(&mut [0], offset).is_some();
-        if !self.tries_cache() {
+        if self.drops_pages() || !self.tries_cache() {
             return false;
         }
         let last = range.end - 1;

@@ -124,6 +124,22 @@ impl Reader {
         self
     }
 
+    /// Reads without leaving pages in the page cache, or as usual: [`File::with_dont_cache`].
+    /// Default: as the handle that the reader comes from.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// # let file = ringway::fs::File::open("/etc/passwd").await?;
+    /// let mut scan = file.reader().dont_cache(true);
+    /// assert!(scan.next_block().await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn dont_cache(mut self, yes: bool) -> Self {
+        self.file = self.file.clone().with_dont_cache(yes);
+        self
+    }
+
     /// Restricts the reader to a range of the file: it begins at the first byte, and its end is
     /// that of the range. Positions are still those of the file.
     ///

@@ -90,6 +90,11 @@ impl WriteBehind {
         Self { file, writes: VecDeque::new(), written: start, reported: false, zeroes: 0 }
     }
 
+    /// Makes the writes that start from now on with this handle of the file.
+    pub(super) fn use_file(&mut self, file: File) {
+        self.file = file;
+    }
+
     /// Starts a write after the others. None of them may truncate the file, which would remove this
     /// write's data.
     pub(super) fn begin(&mut self, start: u64, buffer: Buffer) {

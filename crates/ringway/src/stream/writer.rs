@@ -135,6 +135,14 @@ impl Writer {
         self
     }
 
+    /// Writes without leaving pages in the page cache, or as usual: [`File::with_dont_cache`].
+    /// Default: as the handle that the writer comes from.
+    pub fn dont_cache(mut self, yes: bool) -> Self {
+        self.file = self.file.clone().with_dont_cache(yes);
+        self.write_behind.use_file(self.file.clone());
+        self
+    }
+
     /// Starts at this offset of the file.
     ///
     /// # Panics

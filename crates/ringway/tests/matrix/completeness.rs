@@ -8,7 +8,7 @@ use std::path::Path;
 /// Functions that do no I/O and lead to none except through a row, by type: data, and options of a
 /// later call.
 const NO_IO: &[(&str, &str)] = &[
-    ("AtomicFile", "chunk file position write_behind"),
+    ("AtomicFile", "chunk dont_cache file position write_behind"),
     ("Batches", "mean"),
     ("Block", "compact retained slice"),
     ("Coalesce", "max_amplification max_gap max_read never"),
@@ -23,20 +23,20 @@ const NO_IO: &[(&str, &str)] = &[
     ),
     (
         "File",
-        "alignment engine is_direct max_buf_size options read_ranges_stream reader \
-         set_max_buf_size writer",
+        "alignment caching engine is_direct max_buf_size options read_ranges_stream reader \
+         set_max_buf_size with_dont_cache writer",
     ),
     ("FileTimes", "new set_accessed set_modified"),
     ("Latency", "count max mean quantile"),
     ("LogWriter", "file max_group"),
     (
         "OpenOptions",
-        "append create create_new custom_flags direct engine in_dir mode new nofollow read \
-         resolve truncate write",
+        "append create create_new custom_flags direct dont_cache engine in_dir mode new nofollow \
+         read resolve truncate write",
     ),
     ("RangeStream", "coalesce depth max_bytes"),
-    ("Reader", "chunk file position range read_ahead seek_to"),
-    ("Writer", "abandon at chunk file position write_behind written"),
+    ("Reader", "chunk dont_cache file position range read_ahead seek_to"),
+    ("Writer", "abandon at chunk dont_cache file position write_behind written"),
 ];
 
 #[test]

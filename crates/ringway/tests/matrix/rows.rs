@@ -707,6 +707,11 @@ pub fn paths() -> Vec<Row> {
             check!(fs::copy(f.at("file"), f.at("new")).await? == (PAGES * PAGE) as u64)?;
             f.unopened("new", PAGES * PAGE)
         }
+        "fs::copy_dont_cache" open.and(E::GROW), |f| {
+            let copied = fs::copy_dont_cache(f.at("file"), f.at("new")).await?;
+            check!(copied == (PAGES * PAGE) as u64)?;
+            f.unopened("new", PAGES * PAGE)
+        }
         "fs::rename" o, |f| {
             fs::rename(f.at("text"), f.at("new")).await?;
             f.unopened("new", 4)

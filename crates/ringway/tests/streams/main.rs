@@ -9,6 +9,7 @@
 mod common;
 mod cursor;
 mod cursor_overlap;
+mod dont_cache;
 mod drops;
 mod files;
 mod full_disk;

@@ -89,7 +89,7 @@ impl CachedReads {
 #[cfg(all(test, ringway_linux))]
 mod tests {
     use super::*;
-    use crate::op::Read;
+    use crate::op::{Read, RwFlags};
     use std::os::fd::AsRawFd as _;
     use std::os::unix::fs::FileExt as _;
 
@@ -104,6 +104,7 @@ mod tests {
             buf: bytes.as_mut_ptr(),
             len: bytes.len(),
             offset: 0,
+            flags: RwFlags::NONE,
         });
         let (mut reads, mut calls) = (CachedReads::default(), 0);
         for round in 0..2 {

@@ -30,7 +30,13 @@ fn memory(len: usize) -> &'static mut [u8] {
 }
 
 fn read(file: &impl AsRawFd, len: usize, offset: u64) -> op::Read {
-    op::Read { fd: file.as_raw_fd(), buf: memory(len).as_mut_ptr(), len, offset }
+    op::Read {
+        fd: file.as_raw_fd(),
+        buf: memory(len).as_mut_ptr(),
+        len,
+        offset,
+        flags: op::RwFlags::NONE,
+    }
 }
 
 fn next_byte(file: &impl AsRawFd) -> op::Read {
@@ -146,8 +152,13 @@ fn writes_and_vectored_reads_work() {
     let bytes: &[u8] = pattern(0, 8192).leak();
     for index in 0..8u32 {
         let buf = &raw const bytes[index as usize * 1024];
-        let read =
-            op::Write { fd: file.as_raw_fd(), buf, len: 1024, offset: u64::from(index) * 1024 };
+        let read = op::Write {
+            fd: file.as_raw_fd(),
+            buf,
+            len: 1024,
+            offset: u64::from(index) * 1024,
+            flags: op::RwFlags::NONE,
+        };
         push(&mut threads, &job(index, read, FileKind::Storage));
     }
     assert!(reap(&mut threads, 8).values().all(|kind| *kind == EventKind::Result(1024)));
@@ -163,7 +174,13 @@ fn writes_and_vectored_reads_work() {
     ]
     .leak();
     for direct in [false, true] {
-        let read = op::Readv { fd: file.as_raw_fd(), iov: iov.as_ptr(), count: 2, offset: 50 };
+        let read = op::Readv {
+            fd: file.as_raw_fd(),
+            iov: iov.as_ptr(),
+            count: 2,
+            offset: 50,
+            flags: op::RwFlags::NONE,
+        };
         push(&mut threads, &Job { direct, ..job(9, read, FileKind::Storage) });
         assert_eq!(one(&mut threads), (9, EventKind::Result(400)));
         assert_eq!([&*first, &*second].concat(), pattern(50, 400));
@@ -363,6 +380,7 @@ fn writes_wait_for_space_and_get_a_broken_pipe() {
         buf: b"x".as_ptr(),
         len: 1,
         offset: op::CURRENT_POSITION,
+        flags: op::RwFlags::NONE,
     };
     if let nowait::TryResult::Unsupported = nowait::try_stream(&byte.into(), &mut 0) {
         println!("skipped: pipes do not support RWF_NOWAIT (6.5), so that a write takes a thread");
@@ -375,6 +393,7 @@ fn writes_wait_for_space_and_get_a_broken_pipe() {
         buf: bytes.as_ptr(),
         len: bytes.len(),
         offset: op::CURRENT_POSITION,
+        flags: op::RwFlags::NONE,
     };
     push(&mut threads, &job(0, read, FileKind::Stream));
     assert!(matches!(one(&mut threads).1, EventKind::Result(4096..)), "as much as fits");

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::backend::Backend;
     use crate::backend::uring::tests::{ring, token as ring_token};
-    use crate::op::{Fsync, Poll, Raw, Read};
+    use crate::op::{Fsync, Poll, Raw, Read, RwFlags};
     use crate::slots::Key;
     use std::num::NonZeroU32;
     use std::os::fd::AsRawFd;
@@ -188,7 +188,7 @@ mod tests {
         let kind = FileKind::Namespace { id: 1, block_shift: 9 };
         let supports = |raw: Raw| ring.supports(&Job::new(ring_token(), raw, kind, true));
         let buf = std::ptr::null_mut();
-        assert!(supports(Read { fd: 3, buf, len: 512, offset: 0 }.into()));
+        assert!(supports(Read { fd: 3, buf, len: 512, offset: 0, flags: RwFlags::NONE }.into()));
         assert!(!supports(Fsync { fd: 3, data_only: false }.into()));
         assert!(!supports(Poll { fd: 3, events: libc::POLLIN as u16 }.into()));
     }
@@ -208,7 +208,13 @@ mod tests {
         };
         file.set_len(4096).unwrap();
         let mut buffer = crate::AlignedBuffer::new(4096, 4096);
-        let read = Read { fd: file.as_raw_fd(), buf: buffer.as_mut_ptr(), len: 4096, offset: 0 };
+        let read = Read {
+            fd: file.as_raw_fd(),
+            buf: buffer.as_mut_ptr(),
+            len: 4096,
+            offset: 0,
+            flags: RwFlags::NONE,
+        };
         // SAFETY: the buffer and the file are kept until the event.
         unsafe { ring.push(&Job::new(ring_token(), read.into(), FileKind::Storage, true)) }
             .unwrap();

@@ -262,7 +262,7 @@ fn bit(token: Token) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::{Nop, Read, Timeout, Write, WriteDsync};
+    use crate::op::{Nop, Read, RwFlags, Timeout, Write, WriteDsync};
     use crate::slots::Key;
     use std::num::NonZeroU32;
 
@@ -271,11 +271,17 @@ mod tests {
     }
 
     fn write() -> Raw {
-        Raw::Write(Write { fd: 3, buf: std::ptr::null(), len: 1, offset: 0 })
+        Raw::Write(Write { fd: 3, buf: std::ptr::null(), len: 1, offset: 0, flags: RwFlags::NONE })
     }
 
     fn read() -> Raw {
-        Raw::Read(Read { fd: 3, buf: std::ptr::null_mut(), len: 1 << 16, offset: 0 })
+        Raw::Read(Read {
+            fd: 3,
+            buf: std::ptr::null_mut(),
+            len: 1 << 16,
+            offset: 0,
+            flags: RwFlags::NONE,
+        })
     }
 
     /// The workers of a thread, with the limits that the kernel has.
@@ -335,8 +341,13 @@ mod tests {
     #[test]
     fn durable_writes_count() {
         let mut thread = Thread::new([8, 24], 1);
-        let write =
-            Raw::WriteDsync(WriteDsync(Write { fd: 3, buf: std::ptr::null(), len: 1, offset: 0 }));
+        let write = Raw::WriteDsync(WriteDsync(Write {
+            fd: 3,
+            buf: std::ptr::null(),
+            len: 1,
+            offset: 0,
+            flags: RwFlags::NONE,
+        }));
         thread.begin(0, 0..8, &write, false);
         assert!(thread.rings[0].may_be_exhausted());
     }

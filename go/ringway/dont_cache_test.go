@@ -1,0 +1,215 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+package ringway
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// cachedPages returns how many pages of a file are in the page cache.
+func cachedPages(t *testing.T, name string) (cached int) {
+	t.Helper()
+	file, err := os.Open(name)
+	must(t, err)
+	defer file.Close()
+	info, err := file.Stat()
+	must(t, err)
+	if info.Size() == 0 {
+		return 0
+	}
+	memory, err := syscall.Mmap(int(file.Fd()), 0, int(info.Size()), syscall.PROT_READ,
+		syscall.MAP_SHARED)
+	must(t, err)
+	pages := make([]byte, (len(memory)+pageSize-1)/pageSize)
+	_, _, errno := syscall.Syscall(syscall.SYS_MINCORE,
+		uintptr(unsafe.Pointer(unsafe.SliceData(memory))), uintptr(len(memory)),
+		uintptr(unsafe.Pointer(unsafe.SliceData(pages))))
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	must(t, syscall.Munmap(memory))
+	for _, page := range pages {
+		cached += int(page & 1)
+	}
+	return cached
+}
+
+// leavesNone fails the test unless soon no page of the file is cached.
+func leavesNone(t *testing.T, what, name string) {
+	t.Helper()
+	for end := time.Now().Add(tooLong); cachedPages(t, name) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s leaves %d pages", what, cachedPages(t, name))
+		}
+	}
+}
+
+// hasDontCache reports whether the kernel and the file system of a file support the flag.
+func hasDontCache(t *testing.T, name string) bool {
+	t.Helper()
+	file, err := os.Open(name)
+	must(t, err)
+	defer file.Close()
+	v := newVector(make([]byte, 1))
+	_, err = transferVectors(sysPreadv2, int(file.Fd()), []vector{v}, 0, rwfDontCache)
+	return err == nil
+}
+
+func evictAll(t *testing.T, f *File, name string) {
+	t.Helper()
+	for end := time.Now().Add(tooLong); cachedPages(t, name) > 0; time.Sleep(time.Millisecond) {
+		must(t, f.Sync())
+		must(t, f.Advise(0, 0, AdviceDontNeed))
+		if time.Now().After(end) {
+			t.Fatal("the pages stay")
+		}
+	}
+}
+
+func TestDontCacheLeavesNoPages(t *testing.T) {
+	want := bytesOf(64 * pageSize)
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		name := fileWith(t, want)
+		if direct != 0 || !hasDontCache(t, name) {
+			return
+		}
+		f := open(t, e, name, os.O_RDWR)
+		f.SetDontCache(true)
+		p := make([]byte, len(want))
+		pooled := func() error {
+			buffer, err := f.ReadBuf(context.Background(), 0, len(p))
+			if err == nil {
+				copy(p, buffer.Bytes())
+				buffer.Release()
+			}
+			return err
+		}
+		here := func() error {
+			_, err := f.Seek(0, io.SeekStart)
+			if err == nil {
+				_, err = io.ReadFull(f, p)
+			}
+			return err
+		}
+		batch := func() error {
+			parts := []Transfer{{P: p[:len(p)/2]}, {P: p[len(p)/2:], Off: int64(len(p) / 2)}}
+			return f.ReadBatch(parts)
+		}
+		for what, read := range map[string]func() error{
+			"ReadAt":    func() error { return errorOf(f.ReadAt(p, 0)) },
+			"ReadBuf":   pooled,
+			"Read":      here,
+			"ReadBatch": batch,
+		} {
+			for range 8 { // Some go through a queue, some are tried in the page cache first.
+				evictAll(t, f, name)
+				clear(p)
+				must(t, read())
+				if !bytes.Equal(p, want) {
+					t.Fatal(what, "read other bytes")
+				}
+				leavesNone(t, what, name)
+			}
+		}
+		for what, write := range map[string]func() error{
+			"WriteAt": func() error { return errorOf(f.WriteAt(want, 0)) },
+			"WriteBatch": func() error {
+				parts := []Transfer{{P: want[:100]}, {P: want[100:], Off: 100}}
+				return f.WriteBatch(parts, DataSync)
+			},
+			"ReadFrom": func() error {
+				from := open(t, e, fileWith(t, want), os.O_RDONLY)
+				if _, err := f.Seek(0, io.SeekStart); err != nil {
+					return err
+				}
+				return errorOf(f.ReadFrom(from))
+			},
+		} {
+			must(t, f.Truncate(0)) // ext4 of 6.18 keeps pages that are overwritten.
+			must(t, write())
+			must(t, f.Sync())
+			leavesNone(t, what, name)
+		}
+		must(t, errorOf(f.ReadAt(p, 0)))
+		if !bytes.Equal(p, want) || f.DontCacheRefusal() != nil {
+			t.Error("written:", bytes.Equal(p, want), f.DontCacheRefusal())
+		}
+		// What was cached before stays. Another file, with the same pooled requests, caches.
+		f.SetDontCache(false)
+		must(t, errorOf(f.ReadAt(p, 0)))
+		other := open(t, e, fileWith(t, want), os.O_RDONLY)
+		must(t, other.Advise(0, 0, AdviceDontNeed))
+		must(t, errorOf(other.ReadAt(p, 0)))
+		before := cachedPages(t, name)
+		f.SetDontCache(true)
+		must(t, errorOf(f.ReadAt(p, 0)))
+		if now := cachedPages(t, name); before == 0 || now != before ||
+			cachedPages(t, other.Name()) == 0 {
+			t.Error(before, now, cachedPages(t, other.Name()))
+		}
+	})
+}
+
+// Where the flag is refused, transfers are made without it, and the file has the reason.
+func TestDontCacheIsLeftOutWhereItIsRefused(t *testing.T) {
+	want := bytesOf(3 * pageSize)
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		if direct != 0 {
+			return
+		}
+		dir, err := os.MkdirTemp("/dev/shm", "ringway")
+		must(t, err)
+		defer os.RemoveAll(dir)
+		for _, write := range []bool{false, true} {
+			name := filepath.Join(dir, "file")
+			must(t, os.WriteFile(name, want, 0o600))
+			if hasDontCache(t, name) {
+				return
+			}
+			f := open(t, e, name, os.O_RDWR)
+			f.SetDontCache(true)
+			if why := f.DontCacheRefusal(); why != nil {
+				t.Error("before the first transfer:", why)
+			}
+			p := bytes.Clone(want)
+			if write {
+				must(t, f.WriteBatch([]Transfer{{P: p}}, DataSync))
+			} else {
+				must(t, errorOf(f.ReadAt(p, 0)))
+			}
+			if why := f.DontCacheRefusal(); why == nil || why.Errno != syscall.EOPNOTSUPP {
+				t.Errorf("%v", why)
+			}
+			must(t, errorOf(f.WriteAt(p, 0)))
+			must(t, errorOf(f.ReadAt(p, 0)))
+			if !bytes.Equal(p, want) {
+				t.Error("other bytes")
+			}
+			if again := open(t, e, name, os.O_RDONLY); again.DontCacheRefusal() != nil {
+				t.Error("another file knows of it")
+			}
+		}
+	})
+}
+
+// An error that has another cause is returned, and is no refusal of the flag.
+func TestDontCacheHidesNoOtherError(t *testing.T) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		name := fileWith(t, bytesOf(pageSize))
+		f := open(t, e, name, os.O_WRONLY|direct)
+		f.SetDontCache(true)
+		_, err := f.ReadAt(make([]byte, pageSize), 0)
+		wantError(t, "a read of a file that is open for writing", err, syscall.EBADF)
+		if why := f.DontCacheRefusal(); why != nil {
+			t.Error(why)
+		}
+	})
+}
