@@ -465,3 +465,22 @@ async def test_a_cancelled_first_write_takes_no_byte_order_mark(tmp_path: Path) 
             await cancelled(first)
         assert await second == 4
     assert path.read_text("utf-16") == "kept"
+
+
+async def test_a_cancelled_close_closes_although_its_write_cannot_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = await ringway.open(tmp_path / "file", "wb")
+    await file.write(b"x")
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    async with file._turn:
+        closing = asyncio.ensure_future(file.close())
+        await asyncio.sleep(0)
+        monkeypatch.setattr(ringway.AsyncFile, "_start_write", fail)
+        closing.cancel()
+        with pytest.raises(MemoryError):
+            await closing
+    assert file.closed
