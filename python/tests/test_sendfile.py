@@ -214,8 +214,11 @@ ENDS = ["aborted", "closed", "aborts", "reset", "is reset"]
 
 @pytest.mark.parametrize(
     ("kind", "how", "secure"),
-    [*product(["transport", "writer"], ENDS, [False, True])]
-    + [("socket", "reset", False), ("socket", "is reset", False)],
+    [
+        *product(["transport", "writer"], ENDS, [False, True]),
+        ("socket", "reset", False),
+        ("socket", "is reset", False),
+    ],
 )
 async def test_a_lost_connection_is_a_connection_error(
     large: Path, tmp_path: Path, kind: str, how: str, secure: bool
