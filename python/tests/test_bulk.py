@@ -8,6 +8,7 @@ import errno
 import gc
 import mmap
 import os
+import re
 import stat
 import tracemalloc
 from pathlib import Path
@@ -514,3 +515,60 @@ async def test_pairs_of_any_kind(lines: Path) -> None:
             with pytest.raises(TypeError, match=r"a pair \(offset, length\) is needed"):
                 async for _ in file.iter_ranges(bad):
                     pass
+
+
+async def test_errors_speak_of_python(tmp_path: Path) -> None:
+    """The crate's names for types, functions and limits mean nothing to its users."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 4096)
+    texts = []
+
+    async def fails(call: Any) -> None:
+        with pytest.raises((OSError, OverflowError, TypeError, ValueError)) as raised:
+            await call
+        texts.append(str(raised.value))
+
+    async def log(*arguments: Any, **named: Any) -> None:
+        async with ringway.open(path, *arguments, **named) as file:
+            ringway.LogWriter(file, (1 << 63) + 1 if file.mode == "rb+" else 0)
+
+    async with ringway.open(path, "rb+") as file:
+        too_far = (1 << 63) + 1
+        for call in (
+            file.read_at(1, too_far),
+            file.read_at(1, 1 << 64),
+            file.read_at(-1, 0),
+            file.read_at("1", 0),  # type: ignore[arg-type]
+            file.readinto_at(bytearray(1), too_far),
+            file.write_at(b"x", too_far),
+            file.write_at(b"x", too_far, durable=True),
+            file.write_at(None, 0),
+            file.read_ranges([(too_far, 1)]),
+            file.read_ranges([(0, -1)]),
+            file.read_ranges([(None, 1)]),  # type: ignore[list-item]
+            file.truncate(too_far),
+            file.truncate(1 << 64),
+            file.seek(1 << 64),
+        ):
+            if "seek" in call.__qualname__:
+                await call
+                call = file.read(1)
+            await fails(call)
+    reader, writer = os.pipe()
+    async with ringway.open(reader, "rb"), ringway.open(writer, "wb") as sink:
+        await fails(sink.write_at(b"x", 0, durable=True))
+        await fails(sink.sync())
+    for arguments in (("rb+", 0), ("ab", 0)):
+        await fails(log(*arguments))
+    await fails(log("wb+", direct=True))
+    await fails(ringway.open(tmp_path / "none", "rb"))
+    await fails(ringway.open(path, "rb", closefd=None))  # type: ignore[call-overload]
+    await fails(ringway.write_atomic("/dev/null", b"x"))
+    await fails(ringway.write_atomic("", b"x"))
+    with pytest.raises(TypeError) as raised:
+        ringway.read_many([(path, "0", 1)])  # type: ignore[list-item]
+    texts.append(str(raised.value))
+    for text in texts:
+        assert not re.search(
+            r"::|\b[iu](8|16|32|64|size)\b|Option|Vec<|Some\(|None\)|Rust", text
+        ), text
