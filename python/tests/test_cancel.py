@@ -484,3 +484,23 @@ async def test_a_cancelled_close_closes_although_its_write_cannot_start(
         with pytest.raises(MemoryError):
             await closing
     assert file.closed
+
+
+@pytest.mark.parametrize("following", ["flush", "sync", "write", "close"])
+async def test_the_next_operation_raises_the_error_of_a_write_that_went_on(following: str) -> None:
+    """It raises it once; nobody else has it."""
+    reader, writer = os.pipe()
+    file = await ringway.open(writer, "wb", 0)
+    task = asyncio.ensure_future(file.write(bytes(1 << 20)))
+    await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    os.close(reader)
+    call = getattr(file, following)
+    with pytest.raises(BrokenPipeError):
+        await (call(b"x") if following == "write" else call())
+    if following != "close":
+        await file.flush()
+        await file.close()
+    assert file.closed
