@@ -19,6 +19,9 @@ from ._ringway import File, Operation
 Buffer: TypeAlias = bytes | bytearray | memoryview | Any
 """Any object with a contiguous buffer: bytes, bytearray, memoryview, mmap, a numpy array."""
 
+Pair: TypeAlias = tuple[int, int] | Sequence[int]
+"""An offset and a length, in bytes."""
+
 WRITE_BUFFER = 64 << 10
 """Bytes that are collected before they are written, unless `buffering` says otherwise."""
 _FIRST_CHUNK = 8 << 10
@@ -75,8 +78,8 @@ class AsyncFile:
         self._detached = False
         self._turn = Turn()
         # A hint, for reads of the rest.
-        self._size = size
-        self._pos = 0
+        self._size: int = size
+        self._pos: int = 0
         try:
             self._pos = os.lseek(file.fileno(), 0, os.SEEK_END if self._appends else os.SEEK_CUR)
             self._seekable = True
@@ -651,7 +654,7 @@ class AsyncFile:
         return await run(self._file.write_at(data, offset, durable))
 
     async def read_ranges(
-        self, ranges: Iterable[tuple[int, int]], out: Buffer | Sequence[Buffer] | None = None
+        self, ranges: Iterable[Pair], out: Buffer | Sequence[Buffer] | None = None
     ) -> list[bytes] | list[int]:
         """Read many ranges, each a pair (offset, length), at once.
 
@@ -671,7 +674,7 @@ class AsyncFile:
         return await run(self._file.readinto_ranges(offsets, buffers))
 
     async def iter_ranges(
-        self, ranges: Iterable[tuple[int, int]], *, depth: int = 32
+        self, ranges: Iterable[Pair], *, depth: int = 32
     ) -> AsyncIterator[tuple[int, bytes]]:
         """Yield (index, bytes) of ranges as their reads complete, `depth` of them at a time.
 

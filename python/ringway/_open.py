@@ -20,7 +20,7 @@ from ._text import AsyncTextFile, encoding_of
 FileOrPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]", int]
 Opener = Callable[[Any, int], int]
 _T = TypeVar("_T")
-_F = TypeVar("_F", AsyncFile, AsyncTextFile, AsyncFile | AsyncTextFile)
+_F = TypeVar("_F", bound=AsyncFile | AsyncTextFile, covariant=True)
 
 _FLAGS = {
     "r": os.O_RDONLY,

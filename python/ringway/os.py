@@ -226,7 +226,9 @@ async def readlink(path: _S | _os.PathLike[_S], *, dir_fd: int | None = None) ->
     """`os.readlink`."""
     name = _os.fspath(path)
     target = await run(_ringway.readlink(engine(), _fs(name), dir_fd, name))
-    return _os.fsencode(target) if isinstance(name, bytes) else target
+    if isinstance(name, bytes):
+        return _os.fsencode(target)  # pyright: ignore[reportReturnType]
+    return target
 
 
 async def _entries(path: Path | int | None) -> list[tuple[str, str | None, int]]:
