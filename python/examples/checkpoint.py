@@ -1,4 +1,7 @@
-"""Saves a checkpoint atomically, and loads it tensor by tensor: checkpoint.py FILE"""
+"""Saves a checkpoint atomically, and loads it tensor by tensor.
+
+usage: checkpoint.py FILE
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,8 @@ def load_checkpoint(path: str) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
+    if len(sys.argv) != 2:
+        sys.exit("usage: checkpoint.py FILE")
     path = sys.argv[1]
     tensors = {f"layer.{n}": np.full((256, 256), n, np.float32) for n in range(4)}
     asyncio.run(save_checkpoint(path, tensors))

@@ -1,12 +1,15 @@
-"""Serves the files of a directory, with ranges: uvicorn file_server:app
+"""Serves the files of a directory, with ranges.
 
-The directory is that of the environment variable FILES. Each response reads in pieces that are
+usage: FILES=DIRECTORY uvicorn file_server:app
+
+Each response reads in pieces that are
 sent while the next is read; no piece switches threads.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -75,3 +78,6 @@ async def serve(request: Request) -> StreamingResponse:
 
 
 app = Starlette(routes=[Route("/{name:path}", serve)])
+
+if __name__ == "__main__":
+    sys.exit("usage: FILES=DIRECTORY uvicorn file_server:app")

@@ -1,4 +1,6 @@
-"""A journal that many tasks append to; each record is durable when append returns: journal.py FILE
+"""A journal that many tasks append to; each record is durable when append returns.
+
+usage: journal.py FILE
 
 A record is its length (4 bytes), its CRC-32 (4 bytes) and its content, so that a record that was
 cut by a crash is found.
@@ -34,6 +36,8 @@ async def records(path: str) -> list[bytes]:
 
 
 async def main() -> None:
+    if len(sys.argv) != 2:
+        sys.exit("usage: journal.py FILE")
     path = sys.argv[1]
     async with await ringway.LogWriter.open(path) as log:
         # All that wait at a time share one write and one sync.

@@ -11,7 +11,7 @@ have methods for offsets and many ranges at once; `read_many` works without asyn
 loads tensors. docs/python.md in the source has the whole story.
 """
 
-from . import os, path, safetensors, tempfile
+from . import os, path, safetensors, tempfile, threadpool
 from ._binary import AsyncFile
 from ._bulk import LogWriter, buffer, read_file, sync_dir, write_atomic
 from ._engine import engine as _engine
@@ -43,6 +43,7 @@ __all__ = [
     "stdout_bytes",
     "sync_dir",
     "tempfile",
+    "threadpool",
     "write_atomic",
 ]
 

@@ -9,7 +9,7 @@ import mmap
 import os
 import warnings
 from asyncio import get_running_loop
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -18,6 +18,9 @@ from ._ringway import File, Operation
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | Any
 """Any object with a contiguous buffer: bytes, bytearray, memoryview, mmap, a numpy array."""
+
+Pair: TypeAlias = tuple[int, int] | Sequence[int]
+"""An offset and a length, in bytes."""
 
 WRITE_BUFFER = 64 << 10
 """Bytes that are collected before they are written, unless `buffering` says otherwise."""
@@ -72,17 +75,18 @@ class AsyncFile:
         self._readable = "r" in mode or "+" in mode
         self._appends = "a" in mode
         self._writable = self._appends or "w" in mode or "x" in mode or "+" in mode
-        self._direct = file.direct
         self._detached = False
         self._turn = Turn()
         # A hint, for reads of the rest.
-        self._size = size
-        self._pos = 0
+        self._size: int = size
+        self._pos: int = 0
         try:
             self._pos = os.lseek(file.fileno(), 0, os.SEEK_END if self._appends else os.SEEK_CUR)
             self._seekable = True
         except OSError:
             self._seekable = False
+        # A pipe with O_DIRECT is one of packets.
+        self._direct = file.direct and self._seekable
         # Bytes that were read ahead, of the offset `_ahead_at`.
         self._ahead = b""
         self._ahead_at = 0
@@ -114,7 +118,7 @@ class AsyncFile:
     @property
     def direct(self) -> bool:
         """Whether reads and writes bypass the page cache."""
-        return self._file.direct
+        return self._direct
 
     def alignment(self) -> tuple[int, int]:
         """Return the bytes that offsets and lengths, and addresses, of direct writes must be
@@ -123,27 +127,27 @@ class AsyncFile:
 
     def fileno(self) -> int:
         """Return the descriptor. Its own position is not that of this file."""
-        self._check()
+        self._check_open()
         return self._file.fileno()
 
     def readable(self) -> bool:
         """Return whether it was opened for reading."""
-        self._check()
+        self._check_open()
         return self._readable
 
     async def writable(self) -> bool:
         """Return whether it was opened for writing."""
-        self._check()
+        self._check_open()
         return self._writable
 
     async def seekable(self) -> bool:
         """Return whether it has positions: a pipe or terminal has none."""
-        self._check()
+        self._check_open()
         return self._seekable
 
     async def isatty(self) -> bool:
         """Return whether it is a terminal."""
-        self._check()
+        self._check_open()
         return os.isatty(self._file.fileno())
 
     async def stat(self) -> os.stat_result:
@@ -161,6 +165,9 @@ class AsyncFile:
             raise RuntimeError(
                 f"{self._name!r} was opened in another event loop: open it in this one"
             )
+        self._check_open()
+
+    def _check_open(self) -> None:
         if self._detached:
             raise ValueError("raw stream has been detached")
         if self._file.closed:
@@ -179,7 +186,8 @@ class AsyncFile:
             raise io.UnsupportedOperation("not writable")
 
     def _check_aligned(self, length: int) -> None:
-        """A direct write at the position, which is refused before any of it is collected."""
+        """A direct write at the position is refused before any of it is collected. For the task
+        whose turn it is: the position is that of the write."""
         step = self._file.alignment()[0] or 1
         if self._pos % step or length % step:
             raise OSError(
@@ -455,9 +463,9 @@ class AsyncFile:
         length = len(view)
         if not length:
             return 0
-        if self._direct:
-            self._check_aligned(length)
         if not self._turn.busy and self._writing is None and self._has_room(length):
+            if self._direct:
+                self._check_aligned(length)
             self._collect(view)
             return length
         async with self._turn:
@@ -483,6 +491,8 @@ class AsyncFile:
         # Another task may have closed the file before this one had its turn.
         self._check_writable()
         length = len(view)
+        if self._direct:
+            self._check_aligned(length)
         if length < self._limit:
             self._collect(view)
             return
@@ -538,9 +548,7 @@ class AsyncFile:
         offset = None if self._appends or not self._seekable else at
         if not self._direct:
             return self._file.write_at(data, offset, False)
-        aligned = mmap.mmap(-1, len(data), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        aligned[:] = data
-        return self._file.write_at(aligned, offset, False)
+        return self._file.write_at(_aligned(data), offset, False)
 
     def _wrote(self) -> None:
         if self._appends and self._seekable:
@@ -646,9 +654,9 @@ class AsyncFile:
         return await run(self._file.write_at(data, offset, durable))
 
     async def read_ranges(
-        self, ranges: Iterable[tuple[int, int]], out: Buffer | Sequence[Buffer] | None = None
+        self, ranges: Iterable[Pair], out: Buffer | Sequence[Buffer] | None = None
     ) -> list[bytes] | list[int]:
-        """Read many ranges, each (offset, length), at once.
+        """Read many ranges, each a pair (offset, length), at once.
 
         Return bytes for each, in their order; they are shorter only at the end of the file. With
         `out`, a buffer that has room for all of them one after the other, or a buffer for each,
@@ -656,17 +664,17 @@ class AsyncFile:
         OSError.
         """
         self._check_readable()
-        pairs = list(ranges)
+        asked = list(pairs(ranges, "(offset, length)"))
         if out is None:
-            if any(offset + length > self._size for offset, length in pairs):
+            if any(offset + length > self._size for offset, length in asked):
                 self._size = (await self.stat()).st_size
-            return await run(self._file.read_ranges(pairs, self._size))
-        buffers = split(out, [length for _, length in pairs])
-        offsets = [offset for offset, _ in pairs]
+            return await run(self._file.read_ranges(asked, self._size))
+        buffers = split(out, [length for _, length in asked])
+        offsets = [offset for offset, _ in asked]
         return await run(self._file.readinto_ranges(offsets, buffers))
 
     async def iter_ranges(
-        self, ranges: Iterable[tuple[int, int]], *, depth: int = 32
+        self, ranges: Iterable[Pair], *, depth: int = 32
     ) -> AsyncIterator[tuple[int, bytes]]:
         """Yield (index, bytes) of ranges as their reads complete, `depth` of them at a time.
 
@@ -677,7 +685,7 @@ class AsyncFile:
             raise ValueError("depth must be at least 1")
         pending: dict[asyncio.Future[Any], tuple[int, Operation]] = {}
         try:
-            for index, (offset, length) in enumerate(ranges):
+            for index, (offset, length) in enumerate(pairs(ranges, "(offset, length)")):
                 started = self._file.read_at(length, offset, length)
                 if type(started) is not Operation:
                     yield index, started
@@ -730,15 +738,17 @@ class AsyncFile:
 
     def _abandon(self) -> None:
         """Close the file without waiting, also for the turn of others, whose operations go on."""
-        if self._dirty and not self._file.closed:
-            # Then no write is in flight: each of them begins with what was collected.
-            data, self._dirty = self._dirty, bytearray()
-            started = self._start_write(data, self._dirty_at)
-            if type(started) is Operation:
-                started.go_on()
-        if self._reading is not None and not self._turn.busy:
-            self._reading.cancel()
-        self._file.close()
+        try:
+            if self._dirty and not self._file.closed:
+                # Then no write is in flight: each of them begins with what was collected.
+                data, self._dirty = self._dirty, bytearray()
+                started = self._start_write(data, self._dirty_at)
+                if type(started) is Operation:
+                    started.go_on()
+        finally:
+            if self._reading is not None and not self._turn.busy:
+                self._reading.cancel()
+            self._file.close()
 
     def detach(self) -> io.FileIO:
         """Return a synchronous file with the descriptor and the position; this one ends.
@@ -778,13 +788,31 @@ class AsyncFile:
         warnings.warn(f"unclosed file {self!r}", ResourceWarning, source=self, stacklevel=2)
         if self._dirty:
             # As files of the standard library do.
-            fd, left, at = file.fileno(), memoryview(self._dirty), self._dirty_at
+            fd, at = file.fileno(), self._dirty_at
+            left = memoryview(_aligned(self._dirty) if self._direct else self._dirty)
             while left:
                 if self._appends or not self._seekable:
                     count = os.write(fd, left)
                 else:
                     count = os.pwrite(fd, left, at)
                 left, at = left[count:], at + count
+
+
+def _aligned(data: bytes | bytearray | memoryview) -> mmap.mmap:
+    """A copy at the start of a page."""
+    copy = mmap.mmap(-1, len(data), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    copy[:] = data
+    return copy
+
+
+def pairs(ranges: Iterable[Any], meaning: str) -> Iterator[tuple[Any, Any]]:
+    """Yield pairs of any kind as tuples. TypeError for what is no pair."""
+    for pair in ranges:
+        try:
+            first, second = pair
+        except (TypeError, ValueError):
+            raise TypeError(f"a pair {meaning} is needed, not {pair!r}") from None
+        yield first, second
 
 
 async def _completed(

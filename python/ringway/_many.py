@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, Union
 
-from ._binary import Buffer
+from ._binary import Buffer, pairs
 from ._ringway import Reader
 
 Source = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]", int]
@@ -43,9 +43,13 @@ def _name(source: Source) -> Any:
     return source if isinstance(source, int) else os.fsdecode(source)
 
 
-def _check(depth: int) -> None:
+def _listed(requests: Iterable[Any], depth: int) -> list[Any]:
+    """The requests as a list. TypeError for a single one, ValueError for a wrong depth."""
     if depth < 1:
         raise ValueError("depth must be at least 1")
+    if isinstance(requests, (str, bytes, os.PathLike, int)):
+        raise TypeError(f"pass a list of requests, such as [{requests!r}], not {requests!r}")
+    return list(requests)
 
 
 def read_many(requests: Iterable[Request], *, direct: bool = False, depth: int = 64) -> list[bytes]:
@@ -59,12 +63,15 @@ def read_many(requests: Iterable[Request], *, direct: bool = False, depth: int =
     It needs no event loop, blocks the calling thread and releases the interpreter's lock; any
     number of threads may call it. OSError of the first that fails, with its filename.
     """
-    _check(depth)
-    asked = list(requests)
+    asked = _listed(requests, depth)
     files: dict[Any, list[int]] = {}
     ranges: list[tuple[int, int | None]] = []
     for index, request in enumerate(asked):
-        source, offset, length = request if isinstance(request, tuple) else (request, 0, None)
+        source, offset, length = request, 0, None
+        if isinstance(request, (tuple, list)):
+            if len(request) != 3:
+                raise TypeError(f"a range is (file, offset, length), not {request!r}")
+            source, offset, length = request
         if offset < 0 or (length is not None and length < 0):
             raise ValueError(f"a range of {length} bytes from {offset} on")
         files.setdefault(_name(source), []).append(index)
@@ -90,8 +97,9 @@ def readinto_many(
     overlap. A number is less than its buffer's length only at the end of the file. The rest is as
     for `read_many`. ValueError if there are more requests than buffers or fewer.
     """
-    _check(depth)
-    asked = list(requests)
+    asked = list(pairs(_listed(requests, depth), "(file, offset)"))
+    if isinstance(buffers, (bytes, bytearray, memoryview)):
+        raise TypeError("pass a list of buffers, one for each request")
     if len(asked) != len(buffers):
         raise ValueError(f"{len(asked)} requests for {len(buffers)} buffers")
     files: dict[Any, list[int]] = {}

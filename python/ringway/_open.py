@@ -20,7 +20,7 @@ from ._text import AsyncTextFile, encoding_of
 FileOrPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]", int]
 Opener = Callable[[Any, int], int]
 _T = TypeVar("_T")
-_F = TypeVar("_F", AsyncFile, AsyncTextFile, AsyncFile | AsyncTextFile)
+_F = TypeVar("_F", bound=AsyncFile | AsyncTextFile, covariant=True)
 
 _FLAGS = {
     "r": os.O_RDONLY,
@@ -229,12 +229,16 @@ def _opened(opener: Opener, file: Any, flags: int) -> int:
     return fd
 
 
-async def in_thread(call: Callable[[], _T], undo: Callable[[_T], object]) -> _T:
-    """Call a function in a thread. If the waiter is cancelled, its result is undone."""
+def start_in_thread(call: Callable[[], _T]) -> asyncio.Future[_T]:
+    """Call a function in a thread, with the variables of the calling task's context."""
     # No task, which the end of `asyncio.run` would cancel.
     context = contextvars.copy_context()
-    called: asyncio.Future[_T]
-    called = asyncio.get_running_loop().run_in_executor(None, lambda: context.run(call))
+    return asyncio.get_running_loop().run_in_executor(None, lambda: context.run(call))
+
+
+async def in_thread(call: Callable[[], _T], undo: Callable[[_T], object]) -> _T:
+    """Call a function in a thread. If the waiter is cancelled, its result is undone."""
+    called = start_in_thread(call)
 
     def forget(called: asyncio.Future[_T]) -> None:
         if not called.cancelled() and called.exception() is None:

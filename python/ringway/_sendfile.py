@@ -48,6 +48,10 @@ async def sendfile(
         writer = target
 
         async def write(data: bytes) -> None:
+            if writer.is_closing():
+                # The connection's error; uvloop's transport would have one of its own.
+                await writer.drain()
+                raise ConnectionResetError("sendfile: the connection was lost")
             writer.write(data)
             await writer.drain()
 

@@ -301,8 +301,12 @@ class AsyncTextFile:
     # ---- Positions -------------------------------------------------------------------------------
 
     async def tell(self) -> int:
-        """Return the position: an opaque number for `seek`."""
-        return self._tell(await self.buffer.tell())
+        """Return the position: an opaque number for `seek`. In append mode it writes what was
+        collected first, whose place is known then."""
+        binary = self.buffer
+        if binary._appends and (binary._dirty or binary._writing is not None):
+            await binary.flush()
+        return self._tell(await binary.tell())
 
     def _tell(self, at: int) -> int:
         """The position, if the binary file is at `at`."""
@@ -312,29 +316,54 @@ class AsyncTextFile:
             # Everything decoded was read, but a decoder may hold bytes back.
             held, flags = self._decoder.getstate()
             return _cookie(at - len(held), flags, 0)
-        index, start, state, data = next(
-            mark for mark in reversed(self._marks) if mark[0] <= self._used
-        )
-        return self._locate(self._used - index, start, state, data)
+        marks, end = self._marks, len(self._chars)
+        number = len(marks) - 1
+        while marks[number][0] > self._used:
+            end = marks[number][0]
+            number -= 1
+        index, start, state, data = marks[number]
+        used = self._used - index
+        offset, flags, last = self._locate(used, end - index, start, state, data)
+        if offset > start:
+            # The next call begins here, not at the beginning of the piece.
+            marks[number] = (index + last, offset, (b"", flags), data[offset - start :])
+        return _cookie(offset, flags, used - last)
 
-    def _locate(self, used: int, start: int, state: tuple[bytes, int], data: bytes) -> int:
-        """The position of a character, found by decoding the bytes before it again."""
+    def _locate(
+        self, used: int, characters: int, start: int, state: tuple[bytes, int], data: bytes
+    ) -> tuple[int, int, int]:
+        """Where the decoder holds nothing back, last before the character `used` of those of a
+        piece: the offset, the decoder's flags, and the characters before it. As TextIOWrapper does,
+        it guesses, and decodes what is left byte by byte."""
         decoder, saved = self._decoder, self._decoder.getstate()
+        held, flags = state
+        found = (start - len(held), flags, 0)
         try:
-            decoder.setstate(state)
-            held, flags = state
-            # The last offset where the decoder holds nothing back, and the characters before it.
-            offset, count, last = start - len(held), 0, 0
-            for index in range(len(data)):
-                count += len(decoder.decode(data[index : index + 1]))
-                held, now = decoder.getstate()
+            size, back = used * len(data) // max(characters, 1), 1
+            while size > 0:
+                decoder.setstate(state)
+                count = len(decoder.decode(data[:size]))
+                held, flags = decoder.getstate()
+                if count <= used and not held:
+                    found = (start + size, flags, count)
+                    break
+                if count <= used:
+                    size, back = size - len(held), 1
+                else:
+                    size, back = size - back, 2 * back
+            else:
+                size = count = 0
+                decoder.setstate(state)
+            for end in range(size + 1, len(data) + 1):
+                if count >= used and not decoder.getstate()[0]:
+                    break
+                count += len(decoder.decode(data[end - 1 : end]))
+                held, flags = decoder.getstate()
                 if count > used:
                     break
                 if not held:
-                    offset, flags, last = start + index + 1, now, count
-                if count == used and not held:
-                    break
-            return _cookie(offset, flags, used - last)
+                    found = (start + end, flags, count)
+            return found
         finally:
             decoder.setstate(saved)
 
@@ -357,7 +386,8 @@ class AsyncTextFile:
             position, flags, skip = _parts(cookie)
             await binary.seek(position)
         self._chars, self._used, self._marks, self._encoder = "", 0, [], None
-        if self._decoder is not None or cookie >> 64:
+        # A decoder must not look for a byte order mark behind the beginning.
+        if self._decoder is not None or (cookie and binary._readable):
             decoder = self._decoder or self._new_decoder()
             if cookie and whence == os.SEEK_SET:
                 decoder.setstate((b"", flags))
@@ -373,9 +403,9 @@ class AsyncTextFile:
         return cookie
 
     async def truncate(self, size: int | None = None, /) -> int:
-        """Cut or extend the file to `size` bytes, by default to the position."""
-        if size is None and self._chars:
-            size = await self.tell()
+        """Cut or extend the file to `size` bytes, by default to the end of what was decoded ahead,
+        as text files of the standard library do. `truncate(await f.tell())` cuts it at the
+        position."""
         return await self.buffer.truncate(size)
 
     # ---- The end ---------------------------------------------------------------------------------

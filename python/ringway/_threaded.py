@@ -1,5 +1,5 @@
 """Synchronous file objects as asynchronous ones: the standard streams, and files that are already
-open. Their methods run in threads, one call at a time."""
+open. Their methods run in threads."""
 
 from __future__ import annotations
 

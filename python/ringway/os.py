@@ -6,8 +6,10 @@ that is used; the rest runs on the engine's threads. A cancelled call may still 
 
 from __future__ import annotations
 
+import asyncio as _asyncio
+import functools as _functools
 import os as _os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Generic, TypeVar, Union
 
 from . import _ringway
@@ -16,6 +18,7 @@ from ._engine import engine, run
 
 Path = Union[str, bytes, "_os.PathLike[str]", "_os.PathLike[bytes]"]
 _S = TypeVar("_S", str, bytes)
+_T = TypeVar("_T")
 
 __all__ = [
     "access",
@@ -38,7 +41,21 @@ __all__ = [
     "statvfs",
     "symlink",
     "unlink",
+    "wrap",
 ]
+
+
+def wrap(function: Callable[..., _T]) -> Callable[..., Awaitable[_T]]:
+    """Make an asynchronous function that calls `function` in a thread, for functions that this
+    module lacks. It takes `executor` as well; `loop` is ignored."""
+
+    @_functools.wraps(function)
+    async def call(*arguments: Any, loop: object = None, executor: Any = None, **named: Any) -> _T:
+        running = _asyncio.get_running_loop()
+        bound = _functools.partial(function, *arguments, **named)
+        return await running.run_in_executor(executor, bound)
+
+    return call
 
 
 def stat_result(numbers: tuple[int, ...]) -> _os.stat_result:
@@ -209,7 +226,9 @@ async def readlink(path: _S | _os.PathLike[_S], *, dir_fd: int | None = None) ->
     """`os.readlink`."""
     name = _os.fspath(path)
     target = await run(_ringway.readlink(engine(), _fs(name), dir_fd, name))
-    return _os.fsencode(target) if isinstance(name, bytes) else target
+    if isinstance(name, bytes):
+        return _os.fsencode(target)  # pyright: ignore[reportReturnType]
+    return target
 
 
 async def _entries(path: Path | int | None) -> list[tuple[str, str | None, int]]:

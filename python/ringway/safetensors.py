@@ -23,7 +23,7 @@ from ._many import reader
 from ._ringway import tensor_header
 
 try:
-    from safetensors import SafetensorError
+    from safetensors import SafetensorError  # pyright: ignore[reportAssignmentType]
 except ImportError:
 
     class SafetensorError(Exception):  # type: ignore[no-redef]

@@ -11,14 +11,14 @@ import asyncio
 import os as _os
 import tempfile as _tempfile
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from . import _ringway
 from ._engine import engine
-from ._open import Opening, check_mode, in_thread, wrap
+from ._open import Opening, check_mode, in_thread, start_in_thread, wrap
 from .os import unlink
 
 __all__ = ["NamedTemporaryFile", "SpooledTemporaryFile", "TemporaryDirectory", "TemporaryFile"]
@@ -208,32 +208,64 @@ class _SpooledFile:
             return attribute
 
         async def call(*arguments: Any) -> Any:
-            async with self._turn:
-                if self._spooled._rolled:
-                    return await asyncio.to_thread(attribute, *arguments)
+            await self._turn.acquire()
+            if self._spooled._rolled or self._is_beyond(name, arguments):
+                return await self._in_thread(lambda: attribute(*arguments))
+            try:
                 # The file in memory, so that only this class makes one on disk.
                 result = getattr(self._spooled._file, name)(*arguments)
-                if self._max_size and self._spooled._file.tell() > self._max_size:
-                    await asyncio.to_thread(self._spooled.rollover)
-                return result
+                is_full = (
+                    name in ("write", "writelines")
+                    and 0 < self._max_size < self._spooled._file.tell()
+                )
+            except BaseException:
+                self._turn.release()
+                raise
+            if is_full:
+                await self._in_thread(self._spooled.rollover)
+            else:
+                self._turn.release()
+            return result
 
         return call
 
+    def _is_beyond(self, name: str, arguments: tuple[Any, ...]) -> bool:
+        """Whether the call makes the file longer than what is kept in memory."""
+        size = arguments[0] if name == "truncate" and len(arguments) == 1 else None
+        return isinstance(size, int) and size > self._max_size
+
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        """Call a function in a thread. The turn, which the caller has, ends with it: if the waiter
+        is cancelled, the function goes on."""
+        try:
+            called = start_in_thread(call)
+        except BaseException:
+            self._turn.release()
+            raise
+
+        def end(called: asyncio.Future[Any]) -> None:
+            self._turn.release()
+            if not called.cancelled():
+                called.exception()
+
+        called.add_done_callback(end)
+        return await asyncio.shield(called)
+
     async def fileno(self) -> int:
         """Return the descriptor of the file, which is made if there is none."""
-        async with self._turn:
-            number: int = await asyncio.to_thread(self._spooled.fileno)
+        await self._turn.acquire()
+        number: int = await self._in_thread(self._spooled.fileno)
         return number
 
     async def rollover(self) -> None:
         """Put what is in memory into a file."""
-        async with self._turn:
-            await asyncio.to_thread(self._spooled.rollover)
+        await self._turn.acquire()
+        await self._in_thread(self._spooled.rollover)
 
     async def close(self) -> None:
         """Close and remove it."""
-        async with self._turn:
-            await asyncio.to_thread(self._spooled.close)
+        await self._turn.acquire()
+        await self._in_thread(self._spooled.close)
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self

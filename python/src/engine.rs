@@ -2,9 +2,11 @@
 //! thread. One callback of the loop reaps, and sets the results of all that have completed.
 
 use crate::answer::Answer;
+use crate::call::{self, Held};
 use crate::errors::os_error;
 use crate::finish;
 use crate::raw::drop_released;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
@@ -157,9 +159,10 @@ impl Shared {
         // Without a loop nobody waits.
         let Some(event_loop) = self.event_loop.bind(py).upgrade() else { return Ok(()) };
         let here = thread::current().id() == self.owner;
-        let method = if here { "call_soon" } else { "call_soon_threadsafe" };
         let process = Bound::new(py, Process { shared: Arc::downgrade(self) })?;
-        event_loop.call_method1(method, (process,)).map(drop)
+        let name =
+            if here { intern!(py, "call_soon") } else { intern!(py, "call_soon_threadsafe") };
+        call::method(&event_loop, name, (process,)).map(drop)
     }
 
     /// Polls the operations that are ready, and sets the results of those that have ended.
@@ -202,7 +205,7 @@ impl Shared {
             return result;
         }
         // If anything here fails, the work is dropped, which cancels it.
-        let future = create_future(py)?;
+        let future = Held::new(create_future(py)?);
         let path = path.map(|path| path.clone_ref(py));
         let operation = Operation { task: Arc::clone(&task), future, path, goes_on: false.into() };
         let operation = Bound::new(py, operation)?;
@@ -252,7 +255,9 @@ fn convert(
 fn create_future(py: Python<'_>) -> PyResult<Py<PyAny>> {
     static RUNNING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let running = RUNNING.import(py, "asyncio", "get_running_loop")?;
-    Ok(running.call0()?.call_method0("create_future")?.unbind())
+    // This one is no code of Python.
+    let event_loop = running.call0()?;
+    Ok(call::method(&event_loop, intern!(py, "create_future"), ())?.unbind())
 }
 
 /// The engine of one event loop in one process.
@@ -364,8 +369,7 @@ impl Process {
 #[pyclass(frozen, weakref, module = "ringway._ringway")]
 pub struct Operation {
     task: Arc<Task>,
-    #[pyo3(get)]
-    future: Py<PyAny>,
+    future: Held,
     path: Option<Py<PyAny>>,
     /// It goes on when this is dropped.
     goes_on: AtomicBool,
@@ -376,17 +380,18 @@ impl Operation {
     /// second attempt.
     fn finish(&self, py: Python<'_>, result: io::Result<Answer>) -> PyResult<()> {
         let future = self.future.bind(py);
-        let is_done = || future.call_method0("done").and_then(|done| done.is_truthy());
+        let is_done =
+            || call::method(future, intern!(py, "done"), ()).and_then(|done| done.is_truthy());
         if is_done().unwrap_or(false) {
             return Ok(()); // Cancelled.
         }
         let (method, value) = match convert(py, result, self.path.as_ref()) {
-            Ok(value) => ("set_result", value),
-            Err(error) => ("set_exception", error.into_value(py).into_any()),
+            Ok(value) => (intern!(py, "set_result"), value),
+            Err(error) => (intern!(py, "set_exception"), error.into_value(py).into_any()),
         };
-        let set = future.call_method1(method, (&value,));
+        let set = call::method(future, method, (&value,));
         if set.is_err() && !is_done().unwrap_or(false) {
-            let _ = future.call_method1(method, (&value,));
+            let _ = call::method(future, method, (&value,));
         }
         set.map(drop)
     }
@@ -394,6 +399,11 @@ impl Operation {
 
 #[pymethods]
 impl Operation {
+    #[getter]
+    fn future(&self, py: Python<'_>) -> Py<PyAny> {
+        self.future.clone_ref(py)
+    }
+
     /// Cancels it. The kernel may finish what it has begun; what it uses is kept until then.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         self.task.end();
@@ -416,7 +426,7 @@ impl Operation {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.future)
+        visit.call(&*self.future)
     }
 }
 

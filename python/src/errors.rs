@@ -18,7 +18,7 @@ pub fn os_error(py: Python<'_>, error: &io::Error, path: Option<&Py<PyAny>>) -> 
     }
     let text = match (own, errno) {
         // Text of ringway's own, which says what to do.
-        (Some(own), _) => own.to_string(),
+        (Some(own), _) => in_python(own.to_string()),
         (None, libc::ECHILD) => "The engine belongs to the parent process of this fork. Open the \
                                  file again in this process, in its own event loop"
             .to_owned(),
@@ -35,6 +35,18 @@ pub fn os_error(py: Python<'_>, error: &io::Error, path: Option<&Py<PyAny>>) -> 
         Ok((from, to)) => PyOSError::new_err((errno, text, from, py.None(), to)),
         Err(_) => PyOSError::new_err((errno, text, path.clone().unbind())),
     }
+}
+
+/// Names of the crate in its texts, and what they are in Python.
+const NAMES: [(&str, &str); 4] = [
+    ("i64::MAX", "2**63 - 1"),
+    ("LogWriter::new: ", "LogWriter: "),
+    ("O_APPEND", "mode 'a' (O_APPEND)"),
+    ("write_durable_at: ", "write_at(durable=True): "),
+];
+
+fn in_python(text: String) -> String {
+    NAMES.iter().fold(text, |text, (theirs, ours)| text.replace(theirs, ours))
 }
 
 /// The error of every call on a closed file, as files of the standard library have it.

@@ -2,6 +2,7 @@
 //! functions are in Python, in the package's directory `ringway`.
 
 mod answer;
+mod call;
 mod engine;
 mod errors;
 mod file;

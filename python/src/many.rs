@@ -62,7 +62,8 @@ impl Reader {
 
     /// Reads ranges of files: `depth` files at a time, and `depth` ranges of each. Returns bytes
     /// for each range of each file, or the number of bytes if there are buffers. The error of the
-    /// first that fails. Then no read writes to a buffer any more, except after a second signal.
+    /// first that fails. Then no read writes to a buffer any more, unless a handler of a signal
+    /// raises an exception meanwhile, which replaces that error.
     fn read(
         &self,
         py: Python<'_>,
@@ -87,11 +88,15 @@ impl Reader {
             let jobs = jobs.into_iter().enumerate().map(|(index, job)| async move {
                 job.run(engine).await.map_err(|error| (index, error))
             });
-            let results = block_on(all(jobs, depth));
-            if !matches!(results, Ok(Ok(_))) {
-                wait_for(&pins);
+            match block_on(all(jobs, depth)) {
+                Ok(Err(failed)) => wait_for(&pins).map(|()| Err(failed)),
+                // The first exception of a handler is the one that is raised.
+                Err(interrupted) => {
+                    let _ = wait_for(&pins);
+                    Err(interrupted)
+                }
+                results => results,
             }
-            results
         });
         drop_released(py);
         let results = results?;
@@ -156,17 +161,26 @@ async fn all<T, E>(
     Ok(values.into_iter().map(|(_, value)| value).collect())
 }
 
-/// Waits until operations that were cancelled have released all memory that is pinned, or a signal
-/// comes. They wake nobody when they end, so this looks.
-fn wait_for(pins: &Arc<()>) {
+/// Waits until operations that were cancelled have released all memory that is pinned. They wake
+/// nobody when they end, so this looks. Errors: those of a handler of a signal, which end the wait.
+fn wait_for(pins: &Arc<()>) -> PyResult<()> {
     let mut pause = Duration::from_micros(50);
     while Arc::strong_count(pins) > 1 {
         thread::sleep(pause);
         pause = (2 * pause).min(SIGNALS);
-        if !matches!(Python::try_attach(|py| py.check_signals()), Some(Ok(()))) {
-            return;
-        }
+        check_signals()?;
     }
+    Ok(())
+}
+
+/// Runs the handlers of signals that have come. Errors: those of a handler, such as
+/// KeyboardInterrupt. If the interpreter has ended this thread, a daemon, must not return to it.
+fn check_signals() -> PyResult<()> {
+    Python::try_attach(|py| py.check_signals()).unwrap_or_else(|| {
+        loop {
+            thread::park();
+        }
+    })
 }
 
 /// Wakes a thread that waits.
@@ -191,14 +205,9 @@ fn block_on<T>(future: impl Future<Output = T>) -> PyResult<T> {
             }
             looked = Instant::now();
         }
-        match (Python::try_attach(|py| py.check_signals()), poll) {
-            (Some(Err(error)), _) => return Err(error),
-            (Some(Ok(())), Poll::Ready(result)) => return Ok(result),
-            (Some(Ok(())), Poll::Pending) => {}
-            // The interpreter has ended; this thread, a daemon, must not return to it.
-            (None, _) => loop {
-                thread::park();
-            },
+        check_signals()?;
+        if let Poll::Ready(result) = poll {
+            return Ok(result);
         }
     }
 }

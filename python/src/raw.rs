@@ -1,7 +1,8 @@
 //! Memory of Python objects that the kernel reads and writes: `bytes` that are being filled, and
 //! buffers that are pinned until an operation has ended. And descriptors that the program passes as
-//! numbers, and system calls on a thread of its own. All `unsafe` code is here.
+//! numbers, and system calls on a thread of its own. All `unsafe` code is here and in `call.rs`.
 
+use crate::call::Held;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -62,7 +63,7 @@ unsafe impl Sync for Memory {}
 static RELEASED: AtomicPtr<Released> = AtomicPtr::new(ptr::null_mut());
 
 struct Released {
-    object: Py<PyAny>,
+    object: Held,
     next: *mut Self,
 }
 
@@ -70,7 +71,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let Some(object) = self.owner.take() else { return };
         let mut next = RELEASED.load(Ordering::Relaxed);
-        let first = Box::into_raw(Box::new(Released { object, next }));
+        let first = Box::into_raw(Box::new(Released { object: Held::new(object), next }));
         loop {
             // SAFETY: nobody else has it before the exchange.
             unsafe { (*first).next = next };

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import gc
 import mmap
 import os
+import re
 import stat
 import tracemalloc
 from pathlib import Path
@@ -446,3 +448,127 @@ async def test_a_log_that_exists_is_durable_when_it_is_open(
     async with await ringway.LogWriter.open(path) as log:
         assert synced == [str(tmp_path), str(path)]
         assert await log.append(b"new") == 3
+
+
+@pytest.mark.parametrize("append", [False, True])
+async def test_a_direct_write_is_checked_in_its_turn(tmp_path: Path, append: bool) -> None:
+    """The position of its call is not the one it is written at."""
+    path = tmp_path / "direct"
+    file = await ringway.open(path, "ab" if append else "wb+", 0, direct=True)
+    async with file._turn:
+        pending = asyncio.ensure_future(file.write(b"x" * 4096))
+        await asyncio.sleep(0)
+        file._pos = 5
+    with pytest.raises(OSError, match="position 5"):
+        await pending
+    async with file._turn:
+        pending = asyncio.ensure_future(file.write(b"x" * 4096))
+        await asyncio.sleep(0)
+        file._pos = 0
+    assert await pending == 4096
+    await file.close()
+    assert path.read_bytes() == b"x" * 4096
+
+
+async def test_an_unclosed_direct_file_is_written(tmp_path: Path) -> None:
+    for mode in ("wb", "rb+", "ab"):
+        path = tmp_path / "direct"
+        file = await ringway.open(path, mode, direct=True)
+        await file.write(mode[:1].encode() * 8192)
+        with pytest.warns(ResourceWarning, match="unclosed"):
+            del file
+            gc.collect()
+    assert path.read_bytes() == b"r" * 8192 + b"a" * 8192
+
+
+async def test_a_pipe_of_packets_is_not_direct() -> None:
+    """Its O_DIRECT means something else."""
+    reader, writer = os.pipe2(os.O_DIRECT)
+    async with ringway.open(reader, "rb", 0) as packets:
+        async with ringway.open(writer, "wb", 0) as file:
+            assert not file.direct and not packets.direct
+            assert await file.write(b"one") == 3 and await file.write(b"and two") == 7
+        assert await packets.read(100) == b"one"
+        assert await packets.read(100) == b"and two"
+
+
+async def test_pairs_of_any_kind(lines: Path) -> None:
+    expected = lines.read_bytes()
+    kinds: Any = (
+        [[0, 2]],
+        iter([(0, 2)]),
+        np.array([[0, 2]]),
+        [np.array([0, 2])],
+        [range(0, 4, 2)],
+    )
+    async with ringway.open(lines, "rb") as file:
+        for ranges in kinds:
+            assert await file.read_ranges(ranges) == [expected[:2]]
+        lists: Any = [[5, 3]]
+        buffer = bytearray(3)
+        assert await file.read_ranges(lists, out=buffer) == [3] and buffer == expected[5:8]
+        assert [got async for got in file.iter_ranges(lists)] == [(0, expected[5:8])]
+        for wrong in ([5], [(1, 2, 3)], ["abc"], [(1,)]):
+            bad: Any = wrong
+            with pytest.raises(TypeError, match=r"a pair \(offset, length\) is needed"):
+                await file.read_ranges(bad)
+            with pytest.raises(TypeError, match=r"a pair \(offset, length\) is needed"):
+                async for _ in file.iter_ranges(bad):
+                    pass
+
+
+async def test_errors_speak_of_python(tmp_path: Path) -> None:
+    """The crate's names for types, functions and limits mean nothing to its users."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 4096)
+    texts = []
+
+    async def fails(call: Any) -> None:
+        with pytest.raises((OSError, OverflowError, TypeError, ValueError)) as raised:
+            await call
+        texts.append(str(raised.value))
+
+    async def log(*arguments: Any, **named: Any) -> None:
+        async with ringway.open(path, *arguments, **named) as file:
+            ringway.LogWriter(file, (1 << 63) + 1 if file.mode == "rb+" else 0)
+
+    async with ringway.open(path, "rb+") as file:
+        too_far = (1 << 63) + 1
+        for call in (
+            file.read_at(1, too_far),
+            file.read_at(1, 1 << 64),
+            file.read_at(-1, 0),
+            file.read_at("1", 0),  # type: ignore[arg-type]
+            file.readinto_at(bytearray(1), too_far),
+            file.write_at(b"x", too_far),
+            file.write_at(b"x", too_far, durable=True),
+            file.write_at(None, 0),
+            file.read_ranges([(too_far, 1)]),
+            file.read_ranges([(0, -1)]),
+            file.read_ranges([(None, 1)]),  # type: ignore[list-item]
+            file.truncate(too_far),
+            file.truncate(1 << 64),
+            file.seek(1 << 64),
+        ):
+            if "seek" in call.__qualname__:
+                await call
+                call = file.read(1)
+            await fails(call)
+    reader, writer = os.pipe()
+    async with ringway.open(reader, "rb"), ringway.open(writer, "wb") as sink:
+        await fails(sink.write_at(b"x", 0, durable=True))
+        await fails(sink.sync())
+    for arguments in (("rb+", 0), ("ab", 0)):
+        await fails(log(*arguments))
+    await fails(log("wb+", direct=True))
+    await fails(ringway.open(tmp_path / "none", "rb"))
+    await fails(ringway.open(path, "rb", closefd=None))  # type: ignore[call-overload]
+    await fails(ringway.write_atomic("/dev/null", b"x"))
+    await fails(ringway.write_atomic("", b"x"))
+    with pytest.raises(TypeError) as raised:
+        ringway.read_many([(path, "0", 1)])  # type: ignore[list-item]
+    texts.append(str(raised.value))
+    for text in texts:
+        assert not re.search(
+            r"::|\b[iu](8|16|32|64|size)\b|Option|Vec<|Some\(|None\)|Rust", text
+        ), text

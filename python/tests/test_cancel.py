@@ -465,3 +465,42 @@ async def test_a_cancelled_first_write_takes_no_byte_order_mark(tmp_path: Path) 
             await cancelled(first)
         assert await second == 4
     assert path.read_text("utf-16") == "kept"
+
+
+async def test_a_cancelled_close_closes_although_its_write_cannot_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = await ringway.open(tmp_path / "file", "wb")
+    await file.write(b"x")
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    async with file._turn:
+        closing = asyncio.ensure_future(file.close())
+        await asyncio.sleep(0)
+        monkeypatch.setattr(ringway.AsyncFile, "_start_write", fail)
+        closing.cancel()
+        with pytest.raises(MemoryError):
+            await closing
+    assert file.closed
+
+
+@pytest.mark.parametrize("following", ["flush", "sync", "write", "close"])
+async def test_the_next_operation_raises_the_error_of_a_write_that_went_on(following: str) -> None:
+    """It raises it once; nobody else has it."""
+    reader, writer = os.pipe()
+    file = await ringway.open(writer, "wb", 0)
+    task = asyncio.ensure_future(file.write(bytes(1 << 20)))
+    await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    os.close(reader)
+    call = getattr(file, following)
+    with pytest.raises(BrokenPipeError):
+        await (call(b"x") if following == "write" else call())
+    if following != "close":
+        await file.flush()
+        await file.close()
+    assert file.closed

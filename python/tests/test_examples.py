@@ -31,6 +31,16 @@ def test_programs_in_pages(page: Path, tmp_path: Path) -> None:
         assert "root" in run(path)
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_usage(path: Path) -> None:
+    """Each says how it is called, also if it is called wrongly."""
+    arguments = [] if path.name == "file_server.py" else ["one", "two"]
+    for given in ([], arguments):
+        result = subprocess.run([sys.executable, path, *given], capture_output=True, text=True)
+        assert result.returncode == 1 and result.stderr.startswith("usage: ")
+        assert result.stderr.strip() in path.read_text().split('"""')[1]
+
+
 def test_checkpoint(tmp_path: Path) -> None:
     output = run(ROOT / "examples" / "checkpoint.py", tmp_path / "model")
     assert output.splitlines() == [f"layer.{n}: float32, (256, 256)" for n in range(4)]

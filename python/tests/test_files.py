@@ -6,6 +6,9 @@ import asyncio
 import io
 import os
 import socket
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -423,3 +426,69 @@ async def test_an_unclosed_file_is_written_whole(
     with pytest.warns(ResourceWarning, match="forgotten"):
         del file
     assert path.read_bytes() == b"all of it"
+
+
+@pytest.mark.parametrize("mode", ["rb", "wb", "r", "w"])
+def test_what_a_file_is_needs_no_loop(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "file"
+    path.touch()
+
+    async def opened() -> Any:
+        return await ringway.open(path, mode)
+
+    def answer(coroutine: Any) -> Any:
+        with pytest.raises(StopIteration) as stopped:
+            coroutine.send(None)
+        return stopped.value.value
+
+    loop = asyncio.new_event_loop()
+    file = loop.run_until_complete(opened())
+    assert os.fstat(file.fileno()).st_ino == path.stat().st_ino
+    assert file.readable() is ("r" in mode) and file.name == str(path)
+    assert answer(file.writable()) is ("w" in mode)
+    assert answer(file.seekable()) is True and answer(file.isatty()) is False
+    assert not file.closed and "name=" in repr(file)
+    loop.run_until_complete(file.close())
+    loop.close()
+    assert file.closed
+    for call in (file.fileno, file.readable, lambda: file.seekable().send(None)):
+        with pytest.raises(ValueError, match="closed file"):
+            call()
+
+
+def test_explain_tells_of_missing_descriptors() -> None:
+    """Where the best backend needs more than there are, another one is used."""
+
+    def explained(free: int) -> str:
+        command = [sys.executable, "-c", textwrap.dedent(FEW_DESCRIPTORS), str(free)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    best = explained(50)
+    assert best.startswith("backend ") and "ulimit -n" not in best
+    for free in range(10):
+        text = explained(free)
+        assert text == best or "ulimit -n" in text
+
+
+FEW_DESCRIPTORS = """
+    import asyncio, os, resource, ringway, sys
+
+    async def main():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        taken = []
+        try:
+            while True:
+                taken.append(os.dup(0))
+        except OSError:
+            pass
+        for _ in range(int(sys.argv[1])):
+            os.close(taken.pop())
+        try:
+            print(await ringway.explain())
+        except OSError as error:
+            print(error)
+
+    asyncio.run(main())
+"""

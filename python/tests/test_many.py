@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,6 +67,15 @@ def test_into_given_memory(files: list[Path]) -> None:
     assert part == contents[199][100:110]
 
 
+def test_ranges_of_any_kind(files: list[Path]) -> None:
+    content = files[100].read_bytes()
+    lists: Any = [[files[100], 5, 10], (str(files[100]), np.int64(7), np.uint8(3))]
+    assert ringway.read_many(lists) == [content[5:15], content[7:10]]
+    buffer = bytearray(10)
+    pairs: Any = [[files[100], 5]]
+    assert ringway.readinto_many(pairs, [buffer]) == [10] and buffer == content[5:15]
+
+
 def test_bad_requests(files: list[Path], tmp_path: Path) -> None:
     for call in (
         lambda: ringway.read_many([(files[0], -1, 5)]),
@@ -72,6 +85,21 @@ def test_bad_requests(files: list[Path], tmp_path: Path) -> None:
         lambda: ringway.readinto_many([(files[0], -1)], [bytearray(1)]),
     ):
         with pytest.raises(ValueError):
+            call()
+    path: Any = str(files[0])
+    for single in (path, path.encode(), files[0], 3):
+        with pytest.raises(TypeError, match=r"pass a list of requests, such as \["):
+            ringway.read_many(single)
+        with pytest.raises(TypeError, match="pass a list of requests"):
+            ringway.readinto_many(single, [bytearray(1)])
+    with pytest.raises(TypeError, match="pass a list of buffers"):
+        ringway.readinto_many([(path, 0)], bytearray(1))
+    for call in (
+        lambda: ringway.read_many([(path, 0)]),  # type: ignore[list-item]
+        lambda: ringway.readinto_many([path], [bytearray(1)]),
+        lambda: ringway.readinto_many([(path, 0, 5)], [bytearray(1)]),  # type: ignore[list-item]
+    ):
+        with pytest.raises(TypeError, match=r"\(file, offset"):
             call()
     with pytest.raises(FileNotFoundError) as raised:
         ringway.read_many([files[0], tmp_path / "none", files[1]])
@@ -148,3 +176,43 @@ def test_the_engine_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(8) as pool:
         got = list(pool.map(lambda _: _many.reader(), range(8)))
     assert len(built) == 1 and all(one is built[0] for one in got)
+
+
+def test_an_exception_of_a_signal_is_not_hidden_by_an_error(tmp_path: Path) -> None:
+    """It may come while the error of one read waits for the others to end."""
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(INTERRUPTED)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"RINGWAY_BACKEND": "threads"},
+    )
+    assert (result.returncode, result.stdout) == (0, "ok\n"), result.stderr
+
+
+INTERRUPTED = """
+    import os, random, ringway, signal
+
+    class Interrupt(Exception):
+        pass
+
+    def handler(*_):
+        global came
+        came = True
+        raise Interrupt
+
+    signal.signal(signal.SIGALRM, handler)
+    requests = [(os.pipe()[0], 0), ("/nonexistent", 0)]
+    for _ in range(60):
+        came, raised = False, None
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0005, 0.02))
+        try:
+            try:
+                ringway.readinto_many(requests, [bytearray(9), bytearray(1)])
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except Exception as error:
+            raised = error
+        assert came == isinstance(raised, Interrupt), repr(raised)
+    print("ok")
+"""

@@ -5,10 +5,17 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import threading
 from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import aiofiles
+import aiofiles.os
+import aiofiles.ospath
+import aiofiles.tempfile
+import aiofiles.threadpool
 import pytest
 
 import ringway
@@ -250,3 +257,22 @@ async def test_null_bytes_in_paths() -> None:
         with pytest.raises(ValueError, match="null byte"):
             await call
     assert not await ringway.path.exists("a\0")
+
+
+@pytest.mark.parametrize("module", [ringway.os, aiofiles.os], ids=["ours", "theirs"])
+async def test_functions_that_are_missing_can_be_wrapped(module: Any, tmp_path: Path) -> None:
+    chmod = module.wrap(os.chmod)
+    await chmod(tmp_path, mode=0o700)
+    assert chmod.__name__ == "chmod" and tmp_path.stat().st_mode & 0o777 == 0o700
+    with ThreadPoolExecutor(1) as pool:
+        assert await module.wrap(threading.get_ident)(executor=pool) != threading.get_ident()
+    with pytest.raises(FileNotFoundError):
+        await chmod(tmp_path / "none", 0)
+
+
+def test_all_that_aiofiles_has() -> None:
+    assert set(aiofiles.os.__all__) <= set(ringway.os.__all__)
+    assert set(aiofiles.ospath.__all__) <= set(ringway.path.__all__)
+    assert set(aiofiles.tempfile.__all__) <= set(ringway.tempfile.__all__)
+    assert set(aiofiles.threadpool.__all__) <= set(ringway.threadpool.__all__)
+    assert set(aiofiles.__all__) <= set(ringway.__all__)

@@ -377,3 +377,50 @@ def test_writes_of_the_parent_do_not_keep_a_child(tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout == "True\n" and "cut off" not in result.stderr
+
+
+@pytest.mark.parametrize("loop", ["asyncio.new_event_loop", "uvloop.new_event_loop", ""])
+@pytest.mark.parametrize("direct", [False, True])
+def test_daemon_threads_that_read_at_the_end(tmp_path: Path, loop: str, direct: bool) -> None:
+    """A thread that wants the interpreter's lock again meanwhile parks; to unwind its stack (as
+    CPython before 3.14 does) would abort the process."""
+    (tmp_path / "data").write_bytes(bytes(1 << 18))
+    code = f"""
+        import asyncio, ringway, sys, threading, time, uvloop
+        path, ranges = {str(tmp_path / "data")!r}, range(0, 1 << 18, 4096)
+
+        class Late:
+            # Lets other threads run when the interpreter has begun to end.
+            def __del__(self, sleep=time.sleep):
+                sleep(0.02)
+                for _ in range(300_000):
+                    pass
+
+        async def main():
+            async with ringway.open(path, "rb", direct={direct}) as f:
+                async def reads():
+                    while True:
+                        for offset in ranges:
+                            await f.read_at(4096, offset)
+                            await ringway.os.stat(path)
+                await asyncio.gather(*(reads() for _ in range(16)))
+
+        def run():
+            make = {loop or None}
+            if make is None:
+                while True:
+                    ringway.read_many([(path, offset, 4096) for offset in ranges], direct={direct})
+            loop = make()
+            asyncio.set_event_loop(loop)
+            loop.run_until_complete(main())
+
+        late = Late()
+        # Threads give up the lock wherever they can.
+        sys.setswitchinterval(1e-6)
+        for _ in range(2):
+            threading.Thread(target=run, daemon=True).start()
+        time.sleep(0.1)
+    """
+    for _ in range(8):
+        result = python(code)
+        assert (result.returncode, result.stderr) == (0, "")

@@ -6,8 +6,11 @@ import asyncio
 import os
 import socket
 import ssl
+import struct
 import subprocess
 import time
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +43,7 @@ async def exchange(send: Any, secure: Path | None = None) -> bytes:
 
     context = checked = None
     if secure is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(secure / "cert", secure / "key")
-        checked = ssl.create_default_context(cafile=secure / "cert")
-        checked.check_hostname = False
+        context, checked = contexts(secure)
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=checked)
@@ -99,6 +99,15 @@ def certify(directory: Path) -> None:
         check=True,
         capture_output=True,
     )
+
+
+def contexts(directory: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's and a client's."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / "cert", directory / "key")
+    checked = ssl.create_default_context(cafile=directory / "cert")
+    checked.check_hostname = False
+    return context, checked
 
 
 async def test_tls(large: Path, tmp_path: Path) -> None:
@@ -196,6 +205,82 @@ async def test_a_client_that_leaves(large: Path) -> None:
     await reader.readexactly(10)
     writer.transport.abort()
     assert isinstance(await asyncio.wait_for(result, 20), OSError)
+    server.close()
+    await server.wait_closed()
+
+
+ENDS = ["aborted", "closed", "aborts", "reset", "is reset"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "secure"),
+    [
+        *product(["transport", "writer"], ENDS, [False, True]),
+        ("socket", "reset", False),
+        ("socket", "is reset", False),
+    ],
+)
+async def test_a_lost_connection_is_a_connection_error(
+    large: Path, tmp_path: Path, kind: str, how: str, secure: bool
+) -> None:
+    """On every loop, whoever ends it, before the transfer or meanwhile."""
+    if kind == "socket":
+        ours, client = socket.socketpair()
+        ours.setblocking(False)
+        with ours:
+            async with ringway.open(large, "rb") as file:
+                if how == "reset":
+                    client.close()
+                else:
+                    asyncio.get_running_loop().call_later(0.05, client.close)
+                with pytest.raises(ConnectionError):
+                    await ringway.sendfile(ours, file)
+        return
+    result: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    is_reset = asyncio.Event()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target: Any = writer.transport if kind == "transport" else writer
+        loop = asyncio.get_running_loop()
+        if how == "aborted":
+            writer.transport.abort()
+            await asyncio.sleep(0.02)
+        elif how == "closed":
+            writer.close()
+            with suppress(OSError):
+                await asyncio.wait_for(writer.wait_closed(), 0.5)
+        elif how == "aborts":
+            loop.call_later(0.05, writer.transport.abort)
+        elif how == "reset":
+            await is_reset.wait()
+            await asyncio.sleep(0.02)
+        try:
+            async with ringway.open(large, "rb") as file:
+                for _ in range(20):
+                    await ringway.sendfile(target, file)
+            result.set_result(None)
+        except Exception as error:
+            result.set_result(error)
+        writer.transport.abort()
+
+    context = checked = None
+    if secure:
+        certify(tmp_path)
+        context, checked = contexts(tmp_path)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    client = socket.create_connection(("127.0.0.1", port))
+    if checked is not None:
+        client = await asyncio.to_thread(checked.wrap_socket, client)
+    if how == "is reset":
+        await asyncio.sleep(0.1)
+    if how in ("reset", "is reset"):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        is_reset.set()
+    error = await asyncio.wait_for(result, 20)
+    assert isinstance(error, ConnectionError), repr(error)
+    client.close()
     server.close()
     await server.wait_closed()
 

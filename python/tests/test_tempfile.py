@@ -170,3 +170,73 @@ async def test_bad_modes() -> None:
         await ours.NamedTemporaryFile(dir="/nonexistent")
     with pytest.raises(FileNotFoundError):
         await ours.TemporaryDirectory(dir="/nonexistent")
+
+
+@MODULES
+@pytest.mark.parametrize("max_size", [0, 10])
+async def test_a_spooled_file_rolls_over_as_the_standard_library_does(
+    module: Any, tmp_path: Path, max_size: int
+) -> None:
+    """A file that `truncate` makes longer than `max_size` does; `seek` and reads do not."""
+
+    async def steps(file: Any) -> list[bool]:
+        inner = file if isinstance(file, tempfile.SpooledTemporaryFile) else None
+        inner = inner or (file._spooled if module is ours else file._file)
+        rolled = []
+        for name, argument in (("seek", 20), ("read", -1), ("truncate", 0), ("truncate", 10),
+                               ("truncate", 11)):  # fmt: skip
+            result = getattr(file, name)(argument)
+            if inner is not file:
+                await result
+            rolled.append(inner._rolled)
+        return rolled
+
+    with tempfile.SpooledTemporaryFile(max_size, dir=tmp_path) as standard:
+        expected = await steps(standard)
+    async with module.SpooledTemporaryFile(max_size, dir=tmp_path) as file:
+        assert await steps(file) == expected
+        assert os.fstat(await file.fileno()).st_size == 11
+
+
+@pytest.mark.parametrize("call", ["rollover", "write", "fileno", "read", "close"])
+async def test_a_cancelled_call_of_a_spooled_file_keeps_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """It goes on in its thread; the next one must not run beside it."""
+    go, begun, running = threading.Event(), threading.Event(), []
+    file = await ours.SpooledTemporaryFile(4, dir=tmp_path)
+    await file.write(b"abc")
+    if call == "read":
+        await file.rollover()
+        await file.seek(0)
+    spooled = file._spooled
+    inner = "rollover" if call == "write" else call
+    real: Any = getattr(spooled, inner)
+
+    def slow(*arguments: Any) -> Any:
+        running.append("begun")
+        begun.set()
+        go.wait(10)
+        result = real(*arguments)
+        running.append("ended")
+        return result
+
+    monkeypatch.setattr(spooled, inner, slow)
+    task = asyncio.ensure_future(getattr(file, call)(*([b"de"] if call == "write" else [])))
+    await asyncio.to_thread(begun.wait, 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    monkeypatch.undo()
+    following = asyncio.ensure_future(file.tell())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not following.done() and running == ["begun"]
+    go.set()
+    if call == "close":
+        with pytest.raises(ValueError):
+            await following
+    else:
+        assert await following == (5 if call == "write" else 3)
+    assert running == ["begun", "ended"]
+    await file.close()

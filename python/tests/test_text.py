@@ -6,7 +6,9 @@ import asyncio
 import io
 import os
 from pathlib import Path
+from typing import Any
 
+import aiofiles
 import pytest
 
 import ringway
@@ -108,7 +110,7 @@ async def test_writing_where_reading_stopped(tmp_path: Path) -> None:
         assert await file.tell() == 8
         await file.seek(0)
         assert await file.readline() == "012xy56789\n"
-        await file.truncate()
+        await file.truncate(await file.tell())
     assert path.read_text() == "012xy56789\n"
 
 
@@ -182,3 +184,106 @@ async def test_reads_of_several_tasks_take_turns(tmp_path: Path) -> None:
     async with ringway.open(path) as file:
         lines = await asyncio.gather(*(file.readline() for _ in range(3000)))
     assert lines == [f"{number:07}\n" for number in range(3000)]
+
+
+@pytest.mark.parametrize("module", [ringway, aiofiles], ids=["ours", "theirs"])
+@pytest.mark.parametrize("lines", [1, 2000])
+async def test_truncate_is_behind_what_was_decoded(module: Any, tmp_path: Path, lines: int) -> None:
+    """Also if less was read: this is what text files of the standard library do."""
+    path, content = tmp_path / "text", "0123456789\n" * lines
+    path.write_text(content)
+    with open(path, "r+") as other:
+        other.read(3)
+        kept = other.truncate()
+    path.write_text(content)
+    async with module.open(path, "r+") as file:
+        assert await file.read(3) == "012"
+        assert await file.truncate() == kept == min(len(content), 8192)
+    assert path.read_text() == content[:kept]
+
+
+@pytest.mark.parametrize("module", [ringway, aiofiles], ids=["ours", "theirs"])
+@pytest.mark.parametrize("mode", ["a", "a+"])
+async def test_positions_of_appended_text(module: Any, tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "text"
+    path.write_text("abcdef")
+    async with module.open(path, mode) as file:
+        await file.seek(2)
+        await file.write("xy")
+        with open(path, "a") as other:
+            other.write("12345")
+        places = [await file.tell()]
+        await file.write("z")
+        places.append(await file.tell())
+        assert await file.seek(0, os.SEEK_CUR) == places[1]
+    assert places == [13, 14] and path.read_text() == "abcdef12345xyz"
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-16", "utf-32", "utf-16-be", "utf-8-sig", "utf-8", "utf-7"]
+)
+@pytest.mark.parametrize("newline", [None, ""])
+async def test_positions_lead_there_in_a_file_that_is_opened_again(
+    tmp_path: Path, encoding: str, newline: str | None
+) -> None:
+    """A decoder looks for a byte order mark at the beginning, and nowhere else."""
+    text = "größe\r\nπ ☃\n𝄞 end\n" * 600
+    path = tmp_path / "text"
+    path.write_bytes(text.encode(encoding))
+    async with ringway.open(path, encoding=encoding, newline=newline) as file:
+        places, rests = [], []
+        with open(path, encoding=encoding, newline=newline) as other:
+            whole = other.read()
+        read = 0
+        for size in (0, 1, 7, 4000, 3, 2000):
+            read += len(await file.read(size))
+            places.append(await file.tell())
+            rests.append(whole[read:])
+    for place, rest in zip(places, rests, strict=True):
+        async with ringway.open(path, encoding=encoding, newline=newline) as file:
+            await file.seek(place)
+            assert await file.read(50) == rest[:50]
+            assert await file.read() == rest[50:]
+        if place < 1 << 128:
+            # Numbers for places between characters are those of the standard library.
+            with open(path, encoding=encoding, newline=newline) as other:
+                other.seek(place)
+                assert other.read() == rest
+    async with ringway.open(path, encoding=encoding, newline=newline) as file:
+        await file.seek(0)
+        assert await file.read() == whole
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "shift_jis"])
+async def test_a_position_is_found_without_decoding_all_again(
+    tmp_path: Path, encoding: str
+) -> None:
+    """Each `tell` begins where the last one was, and guesses."""
+    path = tmp_path / "text"
+    path.write_bytes("とても長い行 0123456789\n".encode(encoding) * 20_000)
+    async with ringway.open(path, encoding=encoding) as file:
+        await file.readline()
+        decoded = 0
+        new_decoder = file._new_decoder
+
+        class Counting:
+            def __init__(self, decoder: Any) -> None:
+                self._decoder = decoder
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._decoder, name)
+
+            def decode(self, data: bytes, final: bool = False) -> Any:
+                nonlocal decoded
+                decoded += len(data)
+                return self._decoder.decode(data, final)
+
+        await file.seek(0)
+        file._decoder = Counting(new_decoder())
+        places = []
+        while await file.readline():
+            places.append(await file.tell())
+        assert len(places) == 20_000 and places == sorted(places)
+        assert decoded < 4 * path.stat().st_size
+        await file.seek(places[9_999])
+        assert len(await file.readlines()) == 10_000

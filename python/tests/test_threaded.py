@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +44,11 @@ async def test_open_files(lines: Path) -> None:
 def test_other_objects_are_refused(other: Any) -> None:
     with pytest.raises(TypeError, match="Unsupported"):
         threadpool.wrap(other)
+
+
+def test_modules_that_the_package_imports() -> None:
+    """What is there after `import aiofiles`, and a little more."""
+    names = "os path safetensors tempfile threadpool"
+    command = f"import ringway; print(all(hasattr(ringway, name) for name in {names.split()}))"
+    result = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert result.stdout == "True\n", result.stderr

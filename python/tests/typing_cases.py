@@ -21,3 +21,6 @@ async def main() -> None:
     assert_type(await ringway.path.exists("a"), bool)
     assert_type(await ringway.os.readlink(b"a"), bytes)
     assert_type(ringway.read_many(["a"]), list[bytes])
+    async with ringway.open("a", "rb") as file:
+        await file.read_ranges([(0, 1)])
+        await file.read_ranges([[0, 1], (1, 2)])

@@ -310,7 +310,7 @@ impl EngineBuilder {
         let shards = self.make_shards(count, in_flight, &notifier)?;
         let pool = self.make_pool(pool_bytes, &shards)?;
         let (manual, thread) = if is_manual {
-            let readable = Readable::new(&shards, &notifier)?;
+            let readable = Readable::new(&shards, &notifier).map_err(without_descriptor)?;
             (Some(Manual { readable, notifier }), None)
         } else {
             let thread = EngineThread::start(shards.clone(), notifier, self.close_wait);

@@ -20,6 +20,7 @@ use super::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 use super::sync_ledger::Ticket;
 use super::wake::wake_all;
 use ringway_core::op::Opcode;
+use ringway_core::refusal::{Feature, Refusal};
 use ringway_core::wait::PollFd;
 use ringway_core::{
     Abandoned, BackendKind, Backends, BorrowedFd, Completion, Counts, Explanation, OpId, Operation,
@@ -70,6 +71,8 @@ pub(crate) struct Shard {
     state: Mutex<ShardState>,
     /// Locked by the combiner.
     backends: Mutex<ShardBackends>,
+    /// The best backend, if it would have left no descriptors for files.
+    given_up: Option<Refusal>,
     pub(super) combiner: Combiner,
     /// Readable when there may be completions to reap.
     readable: PollFd,
@@ -293,8 +296,8 @@ impl Shard {
         let total = LANES.into_iter().map(limit).fold(extra, u32::saturating_add);
         // The engine closes its shards, and does the waiting.
         let options = options.clone().in_flight(total).close_wait(Duration::ZERO);
-        let (table, backends, readable) = match options.forced_backend()? {
-            Some(_) => build_parts(&options)?,
+        let ((table, backends, readable), given_up) = match options.forced_backend()? {
+            Some(_) => (build_parts(&options)?, None),
             None => build_with_spare_descriptors(options)?,
         };
         Ok(Self {
@@ -323,6 +326,7 @@ impl Shard {
                 explanation: backends.explain(),
             }),
             backends: Mutex::new(ShardBackends { queue: backends, failing: None }),
+            given_up,
             combiner: Combiner::new(),
             readable,
             failed: AtomicBool::new(false),
@@ -696,7 +700,9 @@ impl Shard {
     /// The queue's own explanation; that of the last round while a combiner is in the kernel.
     pub(crate) fn explain(&self) -> Explanation {
         let now = self.try_backends(|backends| backends.queue.explain());
-        now.unwrap_or_else(|| self.state().explanation.clone())
+        let mut explanation = now.unwrap_or_else(|| self.state().explanation.clone());
+        explanation.refusals.extend(self.given_up.clone());
+        explanation
     }
 
     /// Looks at the backends, unless a combiner has them.
@@ -1036,7 +1042,9 @@ impl ShardState {
 }
 
 /// The parts of a shard, and the descriptor to poll.
-fn build_parts(options: &Options) -> io::Result<(Table<Waiter>, Backends, PollFd)> {
+type Parts = (Table<Waiter>, Backends, PollFd);
+
+fn build_parts(options: &Options) -> io::Result<Parts> {
     let (mut table, mut backends) = options.build_parts()?;
     match backends.shared_poll_fd() {
         Ok(readable) => Ok((table, backends, readable)),
@@ -1048,21 +1056,34 @@ fn build_parts(options: &Options) -> io::Result<(Table<Waiter>, Backends, PollFd
 }
 
 /// As [`build_parts`], but threads, which need the fewest descriptors, where the best backend would
-/// leave none for files.
-fn build_with_spare_descriptors(options: Options) -> io::Result<(Table<Waiter>, Backends, PollFd)> {
-    match build_parts(&options) {
-        Ok((mut table, mut backends, readable)) => {
-            let spare: io::Result<Vec<_>> =
-                (0..SPARE_DESCRIPTORS).map(|_| readable.fd().try_clone_to_owned()).collect();
-            if spare.is_ok() || backends.backend() == BackendKind::Threads {
-                return Ok((table, backends, readable));
-            }
-            table.shut_down(&mut backends, Duration::ZERO);
+/// leave none for files. Returns the refusal of that backend as well.
+fn build_with_spare_descriptors(options: Options) -> io::Result<(Parts, Option<Refusal>)> {
+    let (mut table, mut backends) = options.build_parts()?;
+    let best = match backends.backend() {
+        BackendKind::Uring => Some(Feature::Uring),
+        BackendKind::Kaio => Some(Feature::Kaio),
+        _ => None,
+    };
+    let readable = backends.shared_poll_fd().and_then(|readable| {
+        if best.is_some() {
+            let spare = |_| readable.fd().try_clone_to_owned();
+            (0..SPARE_DESCRIPTORS).map(spare).collect::<io::Result<Vec<_>>>()?;
         }
-        Err(error) if is_out_of_descriptors(&error) => {}
-        Err(error) => return Err(error),
+        Ok(readable)
+    });
+    let error = match readable {
+        Ok(readable) => return Ok(((table, backends, readable), None)),
+        Err(error) => error,
+    };
+    table.shut_down(&mut backends, Duration::ZERO);
+    drop((table, backends));
+    match (best, error.raw_os_error()) {
+        (Some(best), Some(errno)) if is_out_of_descriptors(&error) => {
+            let parts = build_parts(&options.backend(BackendKind::Threads))?;
+            Ok((parts, Some(Refusal::new(best, errno))))
+        }
+        _ => Err(error),
     }
-    build_parts(&options.backend(BackendKind::Threads))
 }
 
 pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {

@@ -519,6 +519,7 @@ fn an_ordinary_user_with_little_lockable_memory() {
 #[test]
 fn no_descriptors_left() {
     in_default_child("no_descriptors_left", || {
+        let best = Engine::builder().build().unwrap().backend();
         let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
         // SAFETY: `limit` is a live value that the call only reads.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
@@ -545,6 +546,13 @@ fn no_descriptors_left() {
                 match builder.build() {
                     Ok(engine) => {
                         built += 1;
+                        let refused = engine.explain().refusals;
+                        assert!(
+                            kind.is_some()
+                                || engine.backend() == best
+                                || refused.iter().any(|refusal| refusal.errno == libc::EMFILE),
+                            "{free} free: {refused:?}"
+                        );
                         match read(&engine) {
                             Ok(bytes) => assert_eq!(bytes, 4),
                             Err(error) => assert_eq!(
