@@ -547,6 +547,13 @@ impl File {
         self.is_for_ring() && self.inner.submit_waits.cached_read_may_wait(self.fd())
     }
 
+    /// Whether [`read_now_partly`](Self::read_now_partly) may keep the thread waiting, also where
+    /// it misses: the kernel has to read the list of the file's extents first, or to change its
+    /// access time. After a read with a queue, this is false until somebody writes.
+    pub fn read_now_may_wait(&self) -> bool {
+        self.is_for_ring() && self.inner.submit_waits.try_may_wait(self.fd())
+    }
+
     /// The request queue of the file's device. Does not wait.
     #[inline]
     pub(crate) fn request_queue(&self) -> Option<&RequestQueue> {

@@ -104,7 +104,7 @@ pub(crate) use open::DetachedOpen;
 pub use open::{NotOpened, Open, OpenOptions, metadata_now, open, open_at};
 pub use operation::{Operation, Vectored};
 pub use poll::{Poll, Readiness, poll};
-pub use read::{Read, read, read_spare};
+pub use read::{MAX_DISCARD, Read, read, read_discard, read_spare};
 pub use readv::{Readv, readv};
 pub use rename::{Rename, rename, rename_at};
 pub use statx::{FileType, Metadata, Statx, lstat, lstat_at, statx, statx_at};
