@@ -49,7 +49,9 @@ fn warm(handle: &mut QueueHandle, ranges: &mut [Range]) -> Result<usize, Failure
         return Err(Failure::full());
     }
     // Those that are not reached, if the backend fails.
-    ranges.iter_mut().for_each(|range| range.result = -i64::from(libc::ECANCELED));
+    for range in &mut *ranges {
+        range.result = -i64::from(libc::ECANCELED);
+    }
     // One scan for ranges of one file that follow each other.
     for ranges in ranges.chunk_by_mut(|one, next| one.fd == next.fd) {
         warm_file(handle, ranges)?;
@@ -79,7 +81,9 @@ fn warm_file(handle: &mut QueueHandle, ranges: &mut [Range]) -> Result<(), Failu
     let (file, len) = match file.and_then(|file| length(&file).map(|len| (file, len))) {
         Ok(found) => found,
         Err(errno) => {
-            ranges.iter_mut().for_each(|range| range.result = -i64::from(errno));
+            for range in ranges {
+                range.result = -i64::from(errno);
+            }
             return Ok(());
         }
     };

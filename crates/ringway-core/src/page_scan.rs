@@ -123,6 +123,7 @@ impl PageScan {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of one range are meant")]
 mod tests {
     use super::*;
     use proptest::prelude::*;

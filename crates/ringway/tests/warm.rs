@@ -3,6 +3,7 @@
 
 // On Linux only: elsewhere the system does not tell what is cached (`portable.rs`).
 #![cfg(target_os = "linux")]
+#![allow(clippy::single_range_in_vec_init, reason = "lists of one range are meant")]
 
 mod common;
 
