@@ -5,7 +5,7 @@ use super::File;
 use crate::align::InvalidRange;
 use crate::engine::op_result::{forked, invalid, number};
 use crate::engine::{COPY_STEP, OpFuture, OpResult, poll_proceed, without_yielding};
-use ringway_core::{MissingPages, Operation, PageScan, op};
+use ringway_core::{CacheHint, MissingPages, Operation, PageScan, op};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -31,9 +31,10 @@ pub struct Warmed {
     /// Bytes that were in the page cache when they were looked for. The kernel may have read some
     /// of them ahead.
     pub cached: u64,
-    /// Bytes that were read: those of missing pages, and of up to 31 pages (of 4 KiB) after each,
-    /// which are read without a look, as are the first ones where a look might wait. All of them
-    /// where the system does not tell what is cached.
+    /// Bytes that were read: those of missing pages, and of pages that were read without a look: up
+    /// to 31 pages (of 4 KiB) after each, the first ones where a look might wait, and others after
+    /// several looks in a row that missed. All of them where the system does not tell what is
+    /// cached.
     pub read: u64,
     /// What could not be read, in order of the reads. The other ranges were warmed.
     pub failed: Vec<UnreadRange>,
@@ -131,9 +132,9 @@ impl File {
             let batch = self.begin_batch(reads_of(first).collect()).await;
             warmed.end(batch).await;
         }
-        let mut in_flight = VecDeque::new();
+        let (mut in_flight, looks) = (VecDeque::new(), CacheHint::default());
         loop {
-            let reads = self.missing(&mut scan).await;
+            let reads = self.missing(&mut scan, &looks).await;
             if reads.is_empty() {
                 break;
             }
@@ -164,11 +165,24 @@ impl File {
     }
 
     /// Continues a scan until there are enough reads for a batch, or to its end.
-    async fn missing(&self, scan: &mut PageScan) -> Vec<PageRead> {
+    ///
+    /// A look that misses makes the kernel send a request of its own to the device; those of a
+    /// batch go together. So the more looks miss in a row, the more pages are read without one.
+    async fn missing(&self, scan: &mut PageScan, looks: &CacheHint) -> Vec<PageRead> {
         let (mut reads, mut bytes) = (Vec::new(), 0);
         while let Some(probe) = scan.probe() {
             poll_fn(|cx| poll_proceed(cx, 0)).await;
-            let cached = self.core().read_now_partly(&mut [0; 2][..probe.len], probe.offset);
+            let cached = if looks.should_try() {
+                let cached = self.core().read_now_partly(&mut [0; 2][..probe.len], probe.offset);
+                if cached == probe.len {
+                    looks.hit()
+                } else {
+                    looks.miss()
+                }
+                cached
+            } else {
+                0
+            };
             let Some(missing) = scan.advance(cached) else { continue };
             bytes += missing.rest.end - missing.first.start;
             reads.extend(reads_of(missing));
