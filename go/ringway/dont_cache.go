@@ -13,8 +13,9 @@ const rwfDontCache = 0x80
 
 // dontCache is whether the transfers of a file leave no pages.
 type dontCache struct {
-	on    atomic.Bool
-	errno atomic.Uint32 // With which the kernel has refused the flag; 0 if it has not.
+	on       atomic.Bool
+	errno    atomic.Uint32 // With which the kernel has refused the flag; 0 if it has not.
+	accepted atomic.Bool   // A transfer with the flag has succeeded: no error is due to it.
 }
 
 // flags returns the RWF flags of the next transfer.
@@ -31,6 +32,9 @@ func (d *dontCache) flags() uint32 {
 //
 //lint:ignore U1000 Systems without rings do not use it.
 func (d *dontCache) mayRefuse(errno syscall.Errno) bool {
+	if d.accepted.Load() {
+		return false
+	}
 	switch errno {
 	case syscall.EOPNOTSUPP, syscall.EINVAL, syscall.ENOSYS, syscall.EPERM:
 		return true
@@ -42,6 +46,15 @@ func (d *dontCache) mayRefuse(errno syscall.Errno) bool {
 //
 //lint:ignore U1000 Systems without rings do not use it.
 func (d *dontCache) refused(errno syscall.Errno) { d.errno.Store(uint32(errno)) }
+
+// succeeded records that a transfer with the flag has succeeded.
+//
+//lint:ignore U1000 Systems without rings do not use it.
+func (d *dontCache) succeeded() {
+	if !d.accepted.Load() { // Written once, since all threads share the cache line.
+		d.accepted.Store(true)
+	}
+}
 
 // SetDontCache makes the reads and writes of f that begin from now on leave no pages of their own
 // in the page cache, or leave them as usual, which is the default: RWF_DONTCACHE (kernel 6.14; ext4
@@ -91,8 +104,11 @@ func (f *File) dropsPages() bool { return f.rwFlags() != 0 }
 func (f *File) withFlags(transfer func(flags uint32) (int, error)) (int, error) {
 	flags := f.rwFlags()
 	n, err := transfer(flags)
+	if flags != 0 && err == nil {
+		f.dontCache.succeeded()
+	}
 	errno, ok := err.(syscall.Errno)
-	if flags == 0 || !ok || !f.dontCache.mayRefuse(errno) {
+	if flags == 0 || n > 0 || !ok || !f.dontCache.mayRefuse(errno) {
 		return n, err
 	}
 	n, err = transfer(0)

@@ -14,8 +14,9 @@ import (
 	"unsafe"
 )
 
-// cachedPages returns how many pages of a file are in the page cache.
-func cachedPages(t *testing.T, name string) (cached int) {
+// residentPages returns which pages of a file the page cache has, without reading any. The file
+// belongs to the user: of another one's, mincore(2) says nothing.
+func residentPages(t *testing.T, name string) []bool {
 	t.Helper()
 	file, err := os.Open(name)
 	must(t, err)
@@ -23,7 +24,7 @@ func cachedPages(t *testing.T, name string) (cached int) {
 	info, err := file.Stat()
 	must(t, err)
 	if info.Size() == 0 {
-		return 0
+		return nil
 	}
 	memory, err := syscall.Mmap(int(file.Fd()), 0, int(info.Size()), syscall.PROT_READ,
 		syscall.MAP_SHARED)
@@ -36,8 +37,20 @@ func cachedPages(t *testing.T, name string) (cached int) {
 		t.Fatal(errno)
 	}
 	must(t, syscall.Munmap(memory))
-	for _, page := range pages {
-		cached += int(page & 1)
+	resident := make([]bool, len(pages))
+	for i, page := range pages {
+		resident[i] = page&1 == 1
+	}
+	return resident
+}
+
+// cachedPages returns how many pages of a file are in the page cache.
+func cachedPages(t *testing.T, name string) (cached int) {
+	t.Helper()
+	for _, resident := range residentPages(t, name) {
+		if resident {
+			cached++
+		}
 	}
 	return cached
 }

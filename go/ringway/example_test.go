@@ -205,3 +205,17 @@ func ExampleDirFS() {
 	fmt.Println(response.Status, string(content))
 	// Output: 200 OK content
 }
+
+// A program that is about to read places of a mapped file brings them into the page cache first.
+func ExampleFile_Warm() {
+	name, remove := scratch("content")
+	defer remove()
+	index, err := ringway.Open(name)
+	if err != nil {
+		panic(err)
+	}
+	defer index.Close()
+	warmed, err := index.Warm(context.Background(), []ringway.Range{{Off: 0, N: 100}})
+	fmt.Println(warmed.Cached+warmed.Read, len(warmed.Failed), err)
+	// Output: 7 0 <nil>
+}

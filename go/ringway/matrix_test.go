@@ -141,6 +141,8 @@ func (c apiCall) args(t *testing.T, w *fixture) (args []reflect.Value) {
 			arg = fs.FileMode(0o600)
 		case reflect.TypeFor[[]Transfer]():
 			arg = []Transfer{{P: page()}, {P: page(), Off: pageSize}}
+		case reflect.TypeFor[[]Range]():
+			arg = []Range{{0, matrixBytes}}
 		case reflect.TypeFor[bool]():
 			arg = true
 		case reflect.TypeFor[Durability]():
@@ -352,7 +354,10 @@ func (s *situation) run(t *testing.T, c apiCall, backend Backend, direct int) {
 		returns(t, "the call", func() { err = <-done })
 	}
 	t.Logf("%s, %s: %v", c.name, s.name, err)
-	if fallible && !s.want(c, w, err) {
+	// Warming is for the page cache, and is over at once where that has everything.
+	warmed := c.name == "File.Warm" &&
+		(direct != 0 && errors.Is(err, errWarmDirect) || s.during != nil && err == nil)
+	if fallible && !warmed && !s.want(c, w, err) {
 		t.Errorf("%s, %s: %v", c.name, s.name, err)
 	}
 	w.stop(nil)

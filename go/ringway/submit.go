@@ -135,8 +135,11 @@ func (e *Engine) takeResult(ctx context.Context, r *request) (int32, error) {
 	result, canceled := r.result, r.canceled.Load()
 	if result >= 0 {
 		r.file.noteDone(r.opcode)
-		if r.refused != 0 {
+		switch {
+		case r.refused != 0:
 			r.file.dontCache.refused(syscall.Errno(r.refused))
+		case r.dontCache:
+			r.file.dontCache.succeeded()
 		}
 	}
 	r.free()

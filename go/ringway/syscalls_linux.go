@@ -145,10 +145,15 @@ func (f *File) blocking(op opcode, p []byte, off int64) (n int, err error) {
 		call := uintptr(sysPreadv2)
 		if op != opRead {
 			call = sysPwritev2
+			kernelReads(p) // As the calls of package syscall tell the race detector.
 		}
 		vector := newVector(p)
-		return transferVectors(call, f.fd, (*[1]syscall.Iovec)(unsafe.Pointer(&vector))[:], off,
+		n, err := transferVectors(call, f.fd, (*[1]syscall.Iovec)(unsafe.Pointer(&vector))[:], off,
 			flags)
+		if op == opRead && n > 0 {
+			kernelWrote(p[:n])
+		}
+		return n, err
 	})
 }
 

@@ -18,3 +18,5 @@ mod options;
 mod queue_handle;
 mod records;
 mod registration;
+mod waited_reads;
+mod warm;

@@ -2,20 +2,11 @@
 
 use crate::abi::{self, Range};
 use crate::cancellation::Uncancellable;
-use crate::error::{Failure, to_result, to_return_value};
+use crate::error::{Failure, to_return_value};
 use crate::queue_handle::{QueueHandle, handle_mut};
+use crate::waited_reads::WaitedReads;
 use libc::c_int;
 use ringway_core::{File, Operation, op};
-use std::io;
-use std::thread;
-use std::time::Duration;
-
-/// Marks the user data of these reads, which otherwise is the index of the range. Numbers of
-/// records never have this bit.
-const MULTI_READ: u64 = 1 << 63;
-
-/// How often a wait that fails with ENOMEM is retried, a millisecond apart.
-const ENOMEM_RETRIES: u32 = 100;
 
 /// `ringway_multi_read`.
 ///
@@ -68,7 +59,7 @@ fn read(handle: &mut QueueHandle, ranges: &mut [Range]) -> Result<usize, Failure
     if handle.queue.free_slots() == 0 {
         return Err(Failure::full());
     }
-    let mut in_flight = 0;
+    let mut reads = WaitedReads::default();
     // Held until the next lookup, so that consecutive ranges of one file share one lookup.
     let mut _last = None;
     for index in 0..ranges.len() {
@@ -79,19 +70,33 @@ fn read(handle: &mut QueueHandle, ranges: &mut [Range]) -> Result<usize, Failure
             _last = file;
             continue;
         }
-        if handle.queue.free_slots() == 0
-            && let Err(error) = wait(handle, ranges, 1, &mut in_flight)
-        {
+        let waited = if handle.queue.free_slots() == 0 {
+            reads.wait(handle, 1, &mut set_results(ranges))
+        } else {
+            Ok(())
+        };
+        if let Err(error) = waited {
             for range in ranges[index..].iter_mut() {
                 range.result = -i64::from(libc::ECANCELED);
             }
-            return Err(give_up(handle, ranges, error));
+            return Err(reads.give_up(handle, "multi_read", error, &mut set_results(ranges)));
         }
-        push(handle, &mut ranges[index], index, file, &mut in_flight);
+        push(handle, &mut ranges[index], index, file, &mut reads);
     }
-    wait(handle, ranges, in_flight, &mut in_flight)
-        .map_err(|error| give_up(handle, ranges, error))?;
+    let waited = reads.wait_all(handle, &mut set_results(ranges));
+    if let Err(error) = waited {
+        return Err(reads.give_up(handle, "multi_read", error, &mut set_results(ranges)));
+    }
     Ok(ranges.iter().filter(|range| range.result < 0).count())
+}
+
+/// Sets the result of a range. Ranges that the kernel still uses keep EINPROGRESS.
+fn set_results(ranges: &mut [Range]) -> impl FnMut(usize, i64) {
+    |index, result| {
+        if let Some(range) = ranges.get_mut(index) {
+            range.result = result;
+        }
+    }
 }
 
 /// Copies a range from the page cache if the file is not open for direct I/O and all of the range
@@ -117,7 +122,7 @@ fn push(
     range: &mut Range,
     index: usize,
     file: Option<File>,
-    in_flight: &mut usize,
+    reads: &mut WaitedReads,
 ) {
     let read = op::Read {
         fd: range.fd,
@@ -129,65 +134,8 @@ fn push(
     // SAFETY: the caller keeps buffer and descriptor valid until `ringway_multi_read` returns,
     // which is after all completions. On an error, ranges that the kernel still uses say so.
     let operation = unsafe { Operation::from_raw(read.into(), file, None) };
-    match handle.queue.push(operation.exact().user_data(MULTI_READ | index as u64)) {
-        Ok(_) => {
-            range.result = -i64::from(libc::EINPROGRESS);
-            *in_flight += 1;
-        }
-        Err(error) => range.result = -i64::from(error.reason().errno()),
-    }
-}
-
-/// Waits for `some` of the reads in flight. Errors: the backend has failed.
-fn wait(
-    handle: &mut QueueHandle,
-    ranges: &mut [Range],
-    some: usize,
-    in_flight: &mut usize,
-) -> io::Result<()> {
-    let before = *in_flight;
-    let mut retries = ENOMEM_RETRIES;
-    while before - *in_flight < some {
-        let missing = some - (before - *in_flight);
-        match take(handle, ranges, missing, in_flight) {
-            // The kernel is out of memory at the moment.
-            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && retries > 0 => {
-                retries -= 1;
-                thread::sleep(Duration::from_millis(1));
-            }
-            reaped => reaped?,
-        }
-    }
-    Ok(())
-}
-
-fn take(
-    handle: &mut QueueHandle,
-    ranges: &mut [Range],
-    missing: usize,
-    in_flight: &mut usize,
-) -> io::Result<()> {
-    handle.queue.reap_matching(
-        missing,
-        |number| number & MULTI_READ != 0,
-        |done| {
-            *in_flight -= 1;
-            if let Some(range) = ranges.get_mut((done.user_data & !MULTI_READ) as usize) {
-                range.result = to_result(done.result);
-            }
-        },
-    )
-}
-
-/// Closes the queue after the backend has failed, so that the kernel releases the buffers. Ranges
-/// that it still uses keep EINPROGRESS.
-fn give_up(handle: &mut QueueHandle, ranges: &mut [Range], error: io::Error) -> Failure {
-    // If this fails, so does the reap below.
-    let _ = handle.queue.close(handle.close_wait);
-    let mut in_flight = ranges.len();
-    let _ = take(handle, ranges, 0, &mut in_flight);
-    Failure::new(
-        libc::EIO,
-        format_args!("multi_read: the backend has failed and the queue is closed: {error}"),
-    )
+    range.result = match reads.push(handle, operation, index) {
+        Ok(()) => -i64::from(libc::EINPROGRESS),
+        Err(refused) => refused,
+    };
 }

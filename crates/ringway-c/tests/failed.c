@@ -82,6 +82,26 @@ static void multi_read(unsigned backend, const char *faults, uint32_t flags, int
 	check_close(pipes);
 }
 
+/* Warms a file that is not cached. */
+static void warm(const char *faults, uint32_t flags)
+{
+	struct ringway_queue *queue = failing(RINGWAY_BACKEND_URING, faults, flags);
+	struct ringway_range range;
+	int file = check_file("failed", RANGES * BLOCK, 0);
+
+	NEED(fsync(file) == 0 && posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0);
+	if (faults == NULL)
+		NEED(check_break_rings() > 0);
+	range = check_range(file, 0, RANGES * BLOCK, NULL);
+	SAME(ringway_warm(queue, &range, 1), -EIO);
+	CHECK(*ringway_last_error() != '\0');
+	SAME(range.result, -ECANCELED);
+	SAME(ringway_warm(queue, &range, 1), -ESHUTDOWN);
+	COUNTERS(queue);
+	SAME(ringway_destroy(&queue), 0);
+	close(file);
+}
+
 /* A failed wait loses nothing, and destroy completes every operation. */
 static void destroy(unsigned backend, const char *faults, uint32_t flags)
 {
@@ -136,6 +156,8 @@ static void every_failure(unsigned backend)
 		if (i % 4 < 3)
 			multi_read(backend, failures[i % 4], flags[i / 4], 1);
 		destroy(backend, failures[i % 4], flags[i / 4]);
+		if (backend == RINGWAY_BACKEND_URING && i % 4 != 1 && i % 4 != 3)
+			warm(failures[i % 4], flags[i / 4]);
 	}
 }
 

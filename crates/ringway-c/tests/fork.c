@@ -32,6 +32,7 @@ static void in_the_child(void *arg)
 	SAME(ringway_reap(queue, 0, 0), -ECHILD);
 	SAME(ringway_cancel(queue, shared->waiting), -ECHILD);
 	SAME(ringway_multi_read(queue, &range, 1), -ECHILD);
+	SAME(ringway_warm(queue, &range, 1), -ECHILD);
 	SAME(range.result, INT64_MIN);
 	/* The child's own queue works before and after it destroys its copy of the parent's. */
 	own = check_open(shared->backend, 0);

@@ -135,6 +135,23 @@ static int64_t call_multi_read(struct world *world)
 	return result;
 }
 
+static int64_t call_warm(struct world *world)
+{
+	struct ringway_range ranges[2];
+	int result;
+
+	/* Otherwise nothing is to be read. */
+	(void)fsync(world->file);
+	(void)posix_fadvise(world->file, 0, 0, POSIX_FADV_DONTNEED);
+	ranges[0] = check_range(world->file, 0, 16, NULL);
+	ranges[1] = check_range(world->file, 4090, UINT64_MAX, NULL);
+	ranges[1].flags = IS_BAD ? 1u << 30 : 0;
+	result = ringway_warm(world->queue, ranges, 2);
+	CHECK((ranges[0].result == INT64_MIN) == (result < 0 && result != -EIO));
+	CHECK(result != 0 || (ranges[0].result == 16 && ranges[1].result == 6));
+	return result;
+}
+
 static int64_t call_register_buffers(struct world *world)
 {
 	struct iovec memory = {world->bytes, 4096};
@@ -204,6 +221,7 @@ static const struct function {
 	FUNCTION(reap, "+", "EDEADLK", "+", "EBADF", "+", "+", "ECHILD", "="),
 	FUNCTION(reap_into, "+", "EDEADLK", "+", "EBADF", "+", "+", "ECHILD", "EINVAL"),
 	FUNCTION(multi_read, "0", "ESHUTDOWN", "0", "EIO", "0", "0", "ECHILD", "EINVAL"),
+	FUNCTION(warm, "0", "ESHUTDOWN", "0", "ESHUTDOWN", "0", "0", "ECHILD", "EINVAL"),
 	FUNCTION(cancel_all, "=", "=", "=", "=", "=", "=", "ECHILD", "="),
 	FUNCTION(destroy, "0", "EDEADLK", "0", "0", "0", "0", "0", "0"),
 };

@@ -40,12 +40,15 @@ struct OpenFile {
     closes_in_background: AtomicBool,
     submit_waits: SubmitWaits,
     request_queue: Lookup<Option<RequestQueue>>,
-    /// The errno with which `RWF_DONTCACHE` was refused for this file; 0 if it was not.
+    /// The errno with which `RWF_DONTCACHE` was refused for this file; 0 until one transfer with it
+    /// has succeeded, then [`DONT_CACHE_ACCEPTED`].
     dont_cache_errno: AtomicI32,
     /// False for a pipe or a console.
     #[cfg(windows)]
     storage: Lookup<bool>,
 }
+
+const DONT_CACHE_ACCEPTED: i32 = -1;
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
@@ -550,6 +553,13 @@ impl File {
         self.is_for_ring() && self.inner.submit_waits.cached_read_may_wait(self.fd())
     }
 
+    /// Whether [`read_now_partly`](Self::read_now_partly) may keep the thread waiting, also where
+    /// it misses: the kernel has to read the list of the file's extents first, or to change its
+    /// access time. After a read with a queue, this is false until somebody writes.
+    pub fn read_now_may_wait(&self) -> bool {
+        self.is_for_ring() && self.inner.submit_waits.try_may_wait(self.fd())
+    }
+
     /// The request queue of the file's device. Does not wait.
     #[inline]
     pub(crate) fn request_queue(&self) -> Option<&RequestQueue> {
@@ -575,7 +585,7 @@ impl File {
     /// Reads a few files below `/proc` for the explanation.
     pub fn dont_cache_refusal(&self) -> Option<Refusal> {
         match self.inner.dont_cache_errno.load(Ordering::Relaxed) {
-            0 => None,
+            0 | DONT_CACHE_ACCEPTED => None,
             errno => Some(Refusal::new(Feature::DontCache, errno)),
         }
     }
@@ -584,7 +594,23 @@ impl File {
     /// [`dont_cache_refusal`](Self::dont_cache_refusal) has the reason. Makes no system call.
     #[inline]
     pub fn refuses_dont_cache(&self) -> bool {
-        self.inner.dont_cache_errno.load(Ordering::Relaxed) != 0
+        self.inner.dont_cache_errno.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether a transfer of this file with `RWF_DONTCACHE` has succeeded: no error is due to the
+    /// flag.
+    #[inline]
+    pub(crate) fn accepts_dont_cache(&self) -> bool {
+        self.inner.dont_cache_errno.load(Ordering::Relaxed) == DONT_CACHE_ACCEPTED
+    }
+
+    /// A transfer of this file with `RWF_DONTCACHE` has succeeded.
+    #[inline]
+    pub(crate) fn note_dont_cache_accepted(&self) {
+        // Written once, since all threads share the cache line.
+        if !self.accepts_dont_cache() {
+            self.inner.dont_cache_errno.store(DONT_CACHE_ACCEPTED, Ordering::Relaxed);
+        }
     }
 
     /// The kernel has refused `RWF_DONTCACHE`, and nothing else, for a transfer of this file.

@@ -53,6 +53,7 @@ mod file;
 mod fork;
 mod lookup;
 pub mod op;
+mod page_scan;
 #[cfg(ringway_linux)]
 pub mod probe;
 mod queue;
@@ -76,6 +77,7 @@ pub use error::{BuildError, Error, PushError, Reason};
 pub use file::{File, WeakFile, close};
 pub use fork::{OwnerProcess, is_fork};
 pub use op::{NotOpened, OpenOptions, Operation};
+pub use page_scan::{MissingPages, PageScan, Probe};
 pub use queue::{
     Abandoned, BackendKind, Backends, Completion, Completions, Explanation, OpId, Options, Orphan,
     ParseBackendError, Queue, QueueStats, SqPoll, Table,

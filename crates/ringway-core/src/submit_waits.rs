@@ -167,6 +167,16 @@ impl SubmitWaits {
         self.class(fd) == Class::Journal && self.is_access_time_due(fd)
     }
 
+    /// Whether a try to read from the page cache may wait, also where it misses: there it starts
+    /// the read.
+    pub fn try_may_wait(&self, fd: RawFd) -> bool {
+        match self.class(fd) {
+            Class::Unknown | Class::Never => false,
+            _ if !self.is_loaded.load(Ordering::Relaxed) => true,
+            _ => self.cached_read_may_wait(fd),
+        }
+    }
+
     /// A transfer has completed.
     #[inline]
     pub fn note_completed(&self, is_write: bool) {

@@ -22,7 +22,7 @@ const ROOMS: [Room; 4] = [
         krate: "ringway-core",
         parent: &[],
         layers: &[
-            &["sys", "thread", "slots", "fork", "lookup", "cache_hint"],
+            &["sys", "thread", "slots", "fork", "lookup", "cache_hint", "page_scan"],
             &["extents", "rw_flags"],
             &["refusal", "errno", "wait", "split", "background", "submit_waits"],
             &["device"],

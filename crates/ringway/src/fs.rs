@@ -58,6 +58,7 @@ mod sync;
 #[cfg(all(test, target_os = "linux", not(ringway_portable)))]
 mod tests;
 mod transfer;
+mod warm;
 #[cfg_attr(
     not(any(feature = "tokio", feature = "futures")),
     allow(dead_code, reason = "no traits")
@@ -82,3 +83,4 @@ pub use ringway_core::op::Position;
 pub use ringway_core::op::{Advice, FileType, Metadata};
 #[doc(no_inline)]
 pub use std::fs::Permissions;
+pub use warm::{UnreadRange, Warmed};

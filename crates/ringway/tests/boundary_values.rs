@@ -218,6 +218,10 @@ fn extreme_offsets_and_lengths() {
             // A read of more memory than exists is an error too.
             assert!(direct || file.read(0..LAST).await.is_err(), "{what}");
             let _ = file.advise(at, at, Advice::DontNeed).await;
+            for range in [at..at, at..u64::MAX, 0..at] {
+                let warmed = file.warm(std::slice::from_ref(&range)).await;
+                assert_eq!(warmed.is_err(), direct, "{what}: {range:?}");
+            }
             let _ = file.sync_range(at, at).await;
         }
         assert!(file.read(0..LEN as u64).await.unwrap() == content(), "{what}");

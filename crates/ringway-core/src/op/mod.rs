@@ -105,7 +105,7 @@ pub(crate) use open::DetachedOpen;
 pub use open::{NotOpened, Open, OpenOptions, metadata_now, open, open_at};
 pub use operation::{Operation, Vectored};
 pub use poll::{Poll, Readiness, poll};
-pub use read::{Read, read, read_spare};
+pub use read::{MAX_DISCARD, Read, read, read_discard, read_spare};
 pub use readv::{Readv, readv};
 pub use rename::{Rename, rename, rename_at};
 pub use statx::{FileType, Metadata, Statx, lstat, lstat_at, statx, statx_at};
@@ -216,8 +216,14 @@ pub(crate) trait SubmissionForms: Copy + Into<Raw> {
         (*self).into()
     }
 
-    /// The flags of a transfer; `None` for other operations.
-    fn rw_flags(&mut self) -> Option<&mut RwFlags> {
+    /// The flags of a transfer.
+    #[inline]
+    fn rw_flags(&self) -> RwFlags {
+        RwFlags::NONE
+    }
+
+    /// The same, to be changed; `None` for other operations.
+    fn rw_flags_mut(&mut self) -> Option<&mut RwFlags> {
         None
     }
 
@@ -303,8 +309,13 @@ macro_rules! operations {
                 match self { $(Self::$name(raw) => raw.transfer(),)* }
             }
 
-            pub(crate) fn rw_flags(&mut self) -> Option<&mut RwFlags> {
+            #[inline]
+            pub(crate) fn rw_flags(&self) -> RwFlags {
                 match self { $(Self::$name(raw) => raw.rw_flags(),)* }
+            }
+
+            pub(crate) fn rw_flags_mut(&mut self) -> Option<&mut RwFlags> {
+                match self { $(Self::$name(raw) => raw.rw_flags_mut(),)* }
             }
 
             pub(crate) fn piece(&self, start: u64, len: u64) -> Self {

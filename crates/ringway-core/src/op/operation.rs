@@ -364,7 +364,7 @@ impl Operation {
     /// # Ok(()) }
     /// ```
     pub fn dont_cache(mut self) -> Self {
-        match self.raw.rw_flags() {
+        match self.raw.rw_flags_mut() {
             Some(flags) => {
                 flags.set(RwFlags::DONT_CACHE);
                 self

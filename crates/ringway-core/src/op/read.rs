@@ -5,8 +5,10 @@ use super::{
     MIN_DEVICE_REQUEST, Operation, Position, Raw, Resources, RwFlags, SubmissionForms, Transfer,
     advanced, call_at, call_with_flags,
 };
+use crate::page_scan::RUN;
 use crate::sys::{RawFd, libc};
 use crate::{Buffer, File, SpareCapacity};
+use std::cell::UnsafeCell;
 
 /// Reads from `file` at `position` into the whole of `buffer` (its length, not its capacity).
 ///
@@ -86,7 +88,69 @@ pub fn read_spare(
     Operation::make(raw.into(), Resources::Spare(spare), Some(file.clone()), None)
 }
 
+/// The most bytes that one [`read_discard`] reads.
+pub const MAX_DISCARD: usize = RUN as usize;
+
+/// Where reads go whose bytes nobody wants. Any number of them may write here at once.
+struct Discarded(UnsafeCell<[u8; MAX_DISCARD]>);
+
+// SAFETY: only the kernel accesses the bytes, in system calls: no reference to them is ever made.
+unsafe impl Sync for Discarded {}
+
+/// It is never freed, so a read may write to it however late it ends.
+static DISCARDED: Discarded = Discarded(UnsafeCell::new([0; MAX_DISCARD]));
+
+/// Reads `len` bytes of `file` from `offset` on, at most [`MAX_DISCARD`], and discards them: the
+/// pages are in the page cache then. All such reads share one buffer, so they need no memory.
+///
+/// The result is the number of bytes read. A longer read is cut. Errors: those of `pread(2)`;
+/// EINVAL for direct I/O that is not aligned.
+///
+/// ```
+/// # use ringway_core::{op, File, Options};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let file = File::open("/etc/passwd")?;
+/// let mut queue = Options::new().build()?;
+/// queue.push(op::read_discard(&file, 0, 4))?;
+/// assert_eq!(queue.reap(1)?.next().unwrap().result?, 4);
+/// # Ok(()) }
+/// ```
+pub fn read_discard(file: &File, offset: u64, len: usize) -> Operation {
+    let raw = Read {
+        fd: file.fd(),
+        buf: DISCARDED.0.get().cast(),
+        len: len.min(MAX_DISCARD),
+        offset: Position::Offset(offset).raw(),
+        flags: RwFlags::NONE,
+    };
+    Operation::make(raw.into(), Resources::None, Some(file.clone()), None)
+}
+
 impl File {
+    /// Reads from the page cache only, as [`read_now`](Self::read_now) does, and up to the first
+    /// byte that is not cached: returns the number of bytes before that. The kernel may start to
+    /// read the page of that byte.
+    ///
+    /// 0 also means that the file cannot be read this way, or at all.
+    ///
+    /// ```
+    /// # use ringway_core::File;
+    /// # fn main() -> std::io::Result<()> {
+    /// let file = File::open("/etc/passwd")?;
+    /// let cached = file.read_now_partly(&mut [0; 16], 0);
+    /// assert!(cached <= 16);
+    /// # Ok(()) }
+    /// ```
+    pub fn read_now_partly(&self, bytes: &mut [u8], offset: u64) -> usize {
+        if offset > i64::MAX as u64 {
+            return 0;
+        }
+        // The read ends before this call returns, and until then nothing else uses the memory.
+        let (buf, len) = (bytes.as_mut_ptr(), bytes.len());
+        let raw = Read { fd: self.fd(), buf, len, offset, flags: RwFlags::NONE };
+        raw.try_call().and_then(|read| usize::try_from(read).ok()).unwrap_or(0)
+    }
+
     /// Reads from the page cache only, without waiting for the device: `preadv2(2)` with
     /// `RWF_NOWAIT` (4.14). Returns the number of bytes: all, or those up to the end of the file.
     ///
@@ -191,7 +255,12 @@ impl SubmissionForms for Read {
         Some(self.fd)
     }
 
-    fn rw_flags(&mut self) -> Option<&mut RwFlags> {
+    #[inline]
+    fn rw_flags(&self) -> RwFlags {
+        self.flags
+    }
+
+    fn rw_flags_mut(&mut self) -> Option<&mut RwFlags> {
         Some(&mut self.flags)
     }
 

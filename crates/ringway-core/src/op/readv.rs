@@ -60,7 +60,12 @@ impl SubmissionForms for Readv {
         Some(self.fd)
     }
 
-    fn rw_flags(&mut self) -> Option<&mut RwFlags> {
+    #[inline]
+    fn rw_flags(&self) -> RwFlags {
+        self.flags
+    }
+
+    fn rw_flags_mut(&mut self) -> Option<&mut RwFlags> {
         Some(&mut self.flags)
     }
 

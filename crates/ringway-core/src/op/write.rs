@@ -91,7 +91,12 @@ impl SubmissionForms for Write {
         Some(self.fd)
     }
 
-    fn rw_flags(&mut self) -> Option<&mut RwFlags> {
+    #[inline]
+    fn rw_flags(&self) -> RwFlags {
+        self.flags
+    }
+
+    fn rw_flags_mut(&mut self) -> Option<&mut RwFlags> {
         Some(&mut self.flags)
     }
 

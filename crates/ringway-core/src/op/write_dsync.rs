@@ -62,8 +62,12 @@ impl SubmissionForms for WriteDsync {
         Some(self.0.offset)
     }
 
-    fn rw_flags(&mut self) -> Option<&mut RwFlags> {
+    fn rw_flags(&self) -> RwFlags {
         self.0.rw_flags()
+    }
+
+    fn rw_flags_mut(&mut self) -> Option<&mut RwFlags> {
+        self.0.rw_flags_mut()
     }
 
     fn is_write(&self) -> bool {

@@ -9,6 +9,7 @@ use crate::backend::{CANCEL_PAUSES, EventKind, JobEvent};
 use crate::error::ErrorDetail;
 use crate::file::File;
 use crate::op::{Raw, Transfer};
+use crate::rw_flags::RwFlags;
 use crate::slots::{Key, SlotState, Token};
 use crate::split::Attempt;
 use crate::sys::{OwnedFd, libc};
@@ -27,6 +28,9 @@ const EINVAL: i64 = -(libc::EINVAL as i64);
 fn release(file: File, raw: &Raw, result: i64, reads_extents: bool) -> Option<OwnedFd> {
     if raw.is_transfer() && result >= 0 {
         file.note_completed(raw.is_write());
+        if raw.rw_flags().has(RwFlags::DONT_CACHE) {
+            file.note_dont_cache_accepted();
+        }
     }
     if reads_extents {
         file.end_reading_extents(result >= 0);
@@ -220,7 +224,7 @@ impl<T: Default> Table<T> {
             flight.forget_socket();
             return self.retry(key, attempt);
         }
-        if flight.may_lack_dont_cache(attempt.errno) {
+        if flight.may_lack_dont_cache(attempt) {
             // (After its time limit it would take effect although it is reported as timed out.)
             let is_late = flight.deadline.is_some_and(|deadline| Instant::now() >= deadline);
             if is_late || flight.cancel_cause != CancelCause::None {
@@ -280,11 +284,11 @@ impl<T: Default> Table<T> {
         let limit = flight.progress.limit();
         flight.progress.restart(done, limit);
         // The kernel cancelled it because the operation before it in the chain was short or
-        // interrupted. That one is retried, so this one waits for it again.
-        let waits = attempt.errno == libc::ECANCELED
-            && before.is_some_and(|before| {
-                !matches!(self.slots.state(before), None | Some(SlotState::Done))
-            });
+        // interrupted, or has refused it when the chain was submitted. That one is retried, so this
+        // one waits for it again.
+        let waits = before.is_some_and(|before| {
+            !matches!(self.slots.state(before), None | Some(SlotState::Done))
+        });
         if waits {
             self.slots.set_state(key, SlotState::Submitted, SlotState::Held);
             self.held += 1;

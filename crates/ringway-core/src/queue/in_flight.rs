@@ -144,7 +144,7 @@ impl<T: Default> InFlight<T> {
         self.deadline = None;
         self.detail = None;
         let Operation { raw, file, .. } = &mut *self.operation;
-        if let (Some(flags), Some(file)) = (raw.rw_flags(), file) {
+        if let (Some(flags), Some(file)) = (raw.rw_flags_mut(), file) {
             file.without_refused(flags);
         }
         op::set_addresses(&mut self.operation);
@@ -360,20 +360,26 @@ impl<T: Default> InFlight<T> {
         errno == libc::ENOTSOCK && self.operation.socket
     }
 
-    /// Whether the kernel may have refused the transfer because of `RWF_DONTCACHE`. The errno may
-    /// have another cause: what the transfer returns without the flag is its result.
-    pub(super) fn may_lack_dont_cache(&mut self, errno: i32) -> bool {
+    /// Whether the kernel may have refused the transfer because of `RWF_DONTCACHE`, and has done
+    /// nothing. The errno may have another cause: what the transfer returns without the flag is its
+    /// result.
+    pub(super) fn may_lack_dont_cache(&self, attempt: Attempt) -> bool {
+        let Attempt { errno, done, .. } = attempt;
         // EOPNOTSUPP: the file system, or a kernel before 6.14. EINVAL: a kernel before 4.13. The
-        // others: a filter that refuses the system call with flags.
-        let is_refusal = [libc::EOPNOTSUPP, libc::EINVAL, libc::ENOSYS, libc::EPERM, libc::EACCES];
-        is_refusal.contains(&errno)
-            && self.operation.raw.rw_flags().is_some_and(|flags| flags.has(RwFlags::DONT_CACHE))
+        // others: a filter that refuses the system call with flags. A write that is synced may
+        // have them from the sync.
+        let is_refusal = errno == libc::EOPNOTSUPP
+            || matches!(errno, libc::EINVAL | libc::ENOSYS | libc::EPERM)
+                && !self.operation.raw.is_sync();
+        let accepts = || self.operation.file.as_ref().is_some_and(File::accepts_dont_cache);
+        let has_flag = self.operation.raw.rw_flags().has(RwFlags::DONT_CACHE);
+        is_refusal && has_flag && done == 0 && !accepts()
     }
 
     /// From now on the transfer is made without `RWF_DONTCACHE`, for which the kernel may have
     /// returned this errno.
     pub(super) fn leave_dont_cache(&mut self, errno: i32) {
-        if let Some(flags) = self.operation.raw.rw_flags() {
+        if let Some(flags) = self.operation.raw.rw_flags_mut() {
             flags.clear(RwFlags::DONT_CACHE);
         }
         self.dont_cache_errno = errno;
@@ -680,8 +686,8 @@ mod tests {
         ];
         for transfer in transfers {
             for start in [0, 1, 31, 32, 63] {
-                let mut piece = transfer.piece(start, 1);
-                assert_eq!(piece.rw_flags().copied(), Some(flags), "{transfer:?} from {start}");
+                let piece = transfer.piece(start, 1);
+                assert_eq!(piece.rw_flags(), flags, "{transfer:?} from {start}");
             }
         }
     }

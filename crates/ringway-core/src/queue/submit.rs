@@ -12,6 +12,7 @@ use crate::device::Placement;
 use crate::file::{File, FileKind, Traits, placement_of};
 use crate::op::{Opcode, Operation, Raw};
 use crate::refusal::limits::Limit;
+use crate::rw_flags::RwFlags;
 use crate::slots::{Key, SlotState, Token};
 use crate::split::Piece;
 use crate::submit_waits::Access;
@@ -357,6 +358,7 @@ impl<T: Default> Table<T> {
                 && !flight.use_fallback
                 && !(flight.next.is_some() && flight.operation.raw.is_write() && *may_be_cut)
                 && may_be_linked(&flight.operation)
+                && has_certain_flags(&flight.operation)
                 && SubmissionWaits::look(self.backend, &backends.options, &flight.operation)
                     != SubmissionWaits::ForExtents
                 && backends.main.can_link(&job);
@@ -427,6 +429,13 @@ pub(super) fn submit_to_fallback(job: &Job, backends: &mut Backends) -> Result<(
             Ok(())
         }
     }
+}
+
+/// Whether the kernel is known to take the flags of a transfer of this file. Before 5.18 it refuses
+/// them when a chain is submitted, before the operations in front have run.
+fn has_certain_flags(operation: &Operation) -> bool {
+    let accepts = || operation.file.as_ref().is_some_and(File::accepts_dont_cache);
+    !operation.raw.rw_flags().has(RwFlags::DONT_CACHE) || accepts()
 }
 
 /// Whether the operation may be in a linked chain: if it ends by itself. The kernel cannot cancel

@@ -232,7 +232,10 @@ impl File {
 
     /// Whether transfers of this handle leave no pages, as far as is known.
     pub(crate) fn drops_pages(&self) -> bool {
-        self.dont_cache && !self.is_direct() && !self.core().refuses_dont_cache()
+        self.dont_cache
+            && !self.is_direct()
+            && self.is_storage()
+            && !self.core().refuses_dont_cache()
     }
 
     /// The operation, a read or a write, as this handle makes it.

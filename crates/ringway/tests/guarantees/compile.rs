@@ -86,6 +86,7 @@ fn futures_are_send(file: File, engine: &Engine, options: &OpenOptions, log: &Lo
     is_send(file.set_len(0));
     is_send(file.allocate(0, 1));
     is_send(file.advise(0, 0, Advice::Normal));
+    is_send(file.warm(&[0..1, 2..3]));
     is_send(file.metadata());
     is_send(file.close());
     is_send(fs::read("path"));

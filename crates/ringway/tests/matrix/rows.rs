@@ -272,6 +272,15 @@ pub fn files() -> Vec<Row> {
             check!(f.std.metadata()?.len() == FAR + LEN as u64)
         }
         "File::advise" o, |f| { f.file.advise(0, 0, Advice::WillNeed).await }
+        "File::warm" o, |f| {
+            // Otherwise nothing is to be read.
+            let _ = f.std.sync_all();
+            rustix::fs::fadvise(&*f.std, 0, None, rustix::fs::Advice::DontNeed)?;
+            let file = f.take(|once| &mut once.log).unwrap();
+            let warmed = file.warm(&[0..9, 20_000..u64::MAX]).await?;
+            warmed.failed.into_iter().try_for_each(|failed| Err(failed.error))?;
+            check!(warmed.cached + warmed.read == 5 * PAGE as u64)
+        }
         "File::metadata" o, |f| { check!(f.file.metadata().await?.len() == (PAGES * PAGE) as u64) }
         "File::set_permissions" o, |f| {
             f.file.set_permissions(PermissionsExt::from_mode(0o604)).await?;
