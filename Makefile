@@ -69,6 +69,7 @@ needs.fuzz := $(BUILD_NEEDS) c++ fuzz go
 needs.sanitize := $(BUILD_NEEDS) rust-src
 needs.compare := rust-current cc
 needs.data-bench := rust-current cc
+needs.test-integrations := rust-current cc fmt clippy
 needs.cluster := rust-current cc
 needs.go-bench := go rust cc
 needs.ocaml-bench := $(needs.ocaml)
@@ -231,6 +232,10 @@ ALONE := env -u MAKEFLAGS -u MFLAGS
 DATA_ENGINES := cd datafusion && RUSTC_WORKSPACE_WRAPPER=clippy-driver \
 	CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ $(ALONE) $(CARGO)
 
+INTEGRATIONS := cd integrations && RUSTC_WORKSPACE_WRAPPER=clippy-driver \
+	CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ $(ALONE) $(CARGO)
+FOYER := --manifest-path ringway-foyer/Cargo.toml
+
 # So it is for the crates: what is linted is not compiled once more without it.
 LINTED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ \
 	$(ALONE) $(CARGO)
@@ -258,6 +263,7 @@ test-long: ## all of `make test` and what takes longer: more cases, systems and 
 	$(MAKE) -C ocaml test-long
 	$(MAKE) -C python test
 	$(DATA_ENGINES) test --workspace
+	$(MAKE) test-integrations
 
 # The code for macOS and FreeBSD, in a build for Linux that uses none of Linux's own interfaces.
 PORTABLE := RUSTFLAGS="--cfg ringway_portable" CARGO_TARGET_DIR=$(TARGET)/portable \
@@ -297,6 +303,14 @@ test-bindings:
 test-python: ## the tests of the Python package
 	@$(NEED) $(needs.test-python)
 	$(MAKE) -C python test
+
+test-integrations: ## OpenDAL's service and foyer's engine
+	@$(NEED) $(needs.test-integrations)
+	$(INTEGRATIONS) fmt --all --check
+	$(INTEGRATIONS) test --workspace
+	integrations/ringway-foyer/host.sh
+	$(INTEGRATIONS) fmt --check $(FOYER)
+	$(INTEGRATIONS) test $(FOYER) --target-dir target
 
 test-data-engines:
 	$(DATA_ENGINES) fmt --all --check

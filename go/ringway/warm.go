@@ -72,8 +72,8 @@ const (
 //
 // A range that cannot be read does not stop the others. Warm returns the error of the first one;
 // Warmed.Failed has all. It fails with EINVAL for a file that is open for direct I/O, for one whose
-// reads leave no pages ([File.SetDontCache]), and for one that is not a regular file. When the context ends, it returns the cause at once, and no more
-// reads are submitted.
+// reads leave no pages ([File.SetDontCache]), and for one that is not a regular file. When the
+// context ends, it returns the cause at once, and no more reads are submitted.
 func (f *File) Warm(ctx context.Context, ranges []Range) (warmed Warmed, err error) {
 	err = f.use("warm", func() error {
 		scan, err := f.scan(ranges)

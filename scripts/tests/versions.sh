@@ -27,6 +27,7 @@ place() {
 
 package='/^version = /{s/.*"\(.*\)"/\1/p;q}'
 place datafusion/Cargo.toml "$package"
+place integrations/Cargo.toml "$package"
 place python/Cargo.toml "$package"
 for manifest in crates/*/Cargo.toml; do
     versions "$manifest" 's/^ringway.*{ path = .* version = "\([^"]*\)".*/\1/p'

@@ -1,0 +1,69 @@
+//! Where the objects are, and how work on them runs.
+
+use crate::config::Durability;
+use crate::dirs::Dirs;
+use crate::error::failed;
+use opendal_core::{Error, ErrorKind, Result};
+use ringway::Engine;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(crate) struct Disk {
+    pub(crate) engine: Engine,
+    pub(crate) root: PathBuf,
+    /// The directory of files that are being written, unless that is the object's.
+    pub(crate) staging: Option<PathBuf>,
+    pub(crate) durability: Durability,
+    pub(crate) dirs: Dirs,
+    /// A file without a name can be given one.
+    pub(crate) has_proc: bool,
+}
+
+impl Disk {
+    /// Blocks.
+    pub(crate) fn new(
+        engine: Engine,
+        root: PathBuf,
+        staging: Option<PathBuf>,
+        durability: Durability,
+    ) -> Self {
+        let dirs = Dirs::new(&root, durability == Durability::Full);
+        let has_proc = Path::new("/proc/self/fd").exists();
+        Self { engine, root, staging, durability, dirs, has_proc }
+    }
+
+    /// The path of an object. Errors: NotFound for a key that leads out of the root.
+    pub(crate) fn path(&self, key: &str) -> Result<PathBuf> {
+        let relative = Path::new(key.trim_end_matches('/'));
+        let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+        if relative.components().all(stays) {
+            return Ok(self.root.join(relative));
+        }
+        Err(Error::new(ErrorKind::NotFound, "the key leads out of the root"))
+    }
+
+    /// Runs blocking work on a thread of the engine: to its end, if it has started.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        step: &'static str,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.engine.call(work).await.map_err(failed(step))
+    }
+
+    /// After a name in this directory has changed: makes that durable, if wanted.
+    pub(crate) async fn sync_names(self: &Arc<Self>, dir: Option<&Path>) -> Result<()> {
+        let Some(dir) = dir.filter(|_| self.durability == Durability::Full) else {
+            return Ok(());
+        };
+        match self.engine.fs().sync_dir(dir).await {
+            // It was removed since, and the names in it with it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            synced => synced.map_err(failed("sync the directory"))?,
+        }
+        let (disk, dir) = (self.clone(), dir.to_owned());
+        self.call("sync the directories above", move || disk.dirs.sync_above(&dir)).await
+    }
+}

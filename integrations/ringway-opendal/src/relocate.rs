@@ -1,0 +1,102 @@
+//! Copying and renaming objects.
+
+use crate::disk::Disk;
+use crate::error::{failed, failed_unless, not_found};
+use crate::metadata::read_user;
+use crate::staged::{StagedFile, rename};
+use crate::write::Target;
+use opendal_core::{Buffer, Metadata, Result};
+use ringway::fs::File;
+use rustix::fs::{Mode, OFlags, open};
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+/// Bytes that are copied before the next look at whether the copy is still wanted.
+const STEP: u64 = 8 << 20;
+
+/// Copies an object: content, permissions and the user's metadata. The kernel copies the data, or
+/// shares it where the file system can (`copy_file_range(2)`). If the future is dropped, nothing is
+/// left, unless the copy is being given its name at that moment.
+pub(crate) async fn copy(from: PathBuf, mut to: Target) -> Result<Metadata> {
+    let source = {
+        let from = from.clone();
+        to.disk.engine.call(move || open_source(&from)).await.map_err(not_found("open"))?
+    };
+    let wanted = Arc::new(());
+    let is_wanted = Arc::downgrade(&wanted);
+    let user = to.disk.call("read the metadata", move || read_user(&from)).await?;
+    to.user = user.into();
+    let target = to.clone();
+    let copy = move || {
+        let Target { disk, path, user, .. } = &target;
+        let staged = StagedFile::create(disk, path, user, Buffer::new())?;
+        copy_content(&source, &staged.file, &is_wanted).map(|()| staged)
+    };
+    let StagedFile { file, name } = to.disk.call("copy", copy).await?;
+    to.finish(File::from_fd(file.into(), &to.disk.engine), name).await
+}
+
+/// Blocks, but not for the other end of a FIFO.
+fn open_source(from: &Path) -> io::Result<std::fs::File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = std::fs::File::from(open(from, flags, Mode::empty())?);
+    match file.metadata()? {
+        found if found.is_dir() => Err(ErrorKind::IsADirectory.into()),
+        found if found.is_file() => Ok(file),
+        _ => Err(io::Error::new(ErrorKind::Unsupported, "only a regular file can be copied")),
+    }
+}
+
+/// Blocks. Errors: those of reading and writing; Interrupted if nobody wants the copy any more.
+fn copy_content(
+    mut from: &std::fs::File,
+    mut to: &std::fs::File,
+    is_wanted: &Weak<()>,
+) -> io::Result<()> {
+    while io::copy(&mut from.by_ref().take(STEP), &mut to)? > 0 {
+        if is_wanted.strong_count() == 0 {
+            return Err(ErrorKind::Interrupted.into());
+        }
+    }
+    to.set_permissions(from.metadata()?.permissions())
+}
+
+/// Renames an object. `exclusive`: only if there is none of the new name.
+pub(crate) async fn relocate(
+    disk: &Arc<Disk>,
+    from: PathBuf,
+    to: PathBuf,
+    exclusive: bool,
+) -> Result<()> {
+    let parents = [&from, &to].map(|path| path.parent().map(Path::to_owned));
+    let look = from.clone();
+    let found = disk.engine.call(move || std::fs::symlink_metadata(look));
+    let is_dir = found.await.map_err(not_found("look up"))?.is_dir();
+    let on = disk.clone();
+    let work = move || {
+        let renamed = match rename(&from, &to, exclusive) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                to.parent().map_or(Ok(()), |parent| on.dirs.create(parent))?;
+                rename(&from, &to, exclusive)
+            }
+            renamed => renamed,
+        };
+        if is_dir {
+            on.dirs.forget();
+        }
+        renamed
+    };
+    disk.engine.call(work).await.map_err(failed_unless(exclusive, "rename"))?;
+    let [old, new] = parents;
+    disk.sync_names(new.as_deref()).await?;
+    if old != new { disk.sync_names(old.as_deref()).await } else { Ok(()) }
+}
+
+/// Creates a directory.
+pub(crate) async fn create_dir(disk: &Arc<Disk>, path: PathBuf) -> Result<()> {
+    let (on, dir) = (disk.clone(), path.clone());
+    let created = disk.engine.call(move || on.dirs.create(&dir)).await;
+    created.map_err(failed("create the directory"))?;
+    disk.sync_names(Some(&path)).await
+}

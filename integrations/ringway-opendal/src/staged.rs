@@ -1,0 +1,260 @@
+//! A file that becomes an object when it gets the object's name. All functions block.
+
+use crate::disk::Disk;
+use crate::metadata::write_user;
+use bytes::Buf;
+use opendal_core::Buffer;
+use ringway_core::{OwnerProcess, run_in_background};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, open, renameat_with};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// The most bytes of an object's name in a temporary name: names have at most 255 bytes.
+const MAX_PREFIX: usize = 200;
+/// The most names to try. One is enough unless someone guesses 64 random bits.
+const MAX_TRIES: usize = 16;
+const SUFFIX: &str = ".tmp";
+/// Digits of the random part.
+const DIGITS: usize = 16;
+
+/// A file without the name of its object. Dropping it removes it.
+#[derive(Debug)]
+pub(crate) struct StagedFile {
+    pub(crate) file: File,
+    pub(crate) name: StagedName,
+}
+
+/// The name of a staged file, if it has one. Dropping it removes the file.
+#[derive(Debug)]
+pub(crate) struct StagedName {
+    path: Option<PathBuf>,
+    /// A forked child's copy removes nothing.
+    owner: OwnerProcess,
+}
+
+impl StagedFile {
+    /// Creates a file that is to become the object at this path, with the user's metadata and the
+    /// beginning of its content.
+    pub(crate) fn create(
+        disk: &Disk,
+        target: &Path,
+        user: &[(String, String)],
+        content: Buffer,
+    ) -> io::Result<Self> {
+        let staged = match Self::empty(disk, target) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                disk.dirs.create(dir_of(disk, target))?;
+                Self::empty(disk, target)?
+            }
+            staged => staged?,
+        };
+        write_user(&staged.file, user)?;
+        write_all(&staged.file, content)?;
+        Ok(staged)
+    }
+
+    fn empty(disk: &Disk, target: &Path) -> io::Result<Self> {
+        let dir = dir_of(disk, target);
+        let (file, path) = match unnamed(disk, dir)? {
+            Some(file) => (file, None),
+            None => {
+                let (path, file) = with_random_name(dir, target, |path| {
+                    OpenOptions::new().write(true).create_new(true).open(path)
+                })?;
+                (file, Some(path))
+            }
+        };
+        Ok(Self { file, name: StagedName { path, owner: OwnerProcess::current() } })
+    }
+
+    /// Gives the file the name of its object. `exclusive`: only if nothing has that name
+    /// (AlreadyExists).
+    pub(crate) fn publish(mut self, disk: &Disk, target: &Path, exclusive: bool) -> io::Result<()> {
+        match self.take_name(disk, target, exclusive) {
+            // The directory is missing, or was removed meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let Some(parent) = target.parent() else { return Err(error) };
+                disk.dirs.create(parent)?;
+                self.take_name(disk, target, exclusive)
+            }
+            taken => taken,
+        }
+    }
+
+    fn take_name(&mut self, disk: &Disk, target: &Path, exclusive: bool) -> io::Result<()> {
+        if self.name.path.is_none() {
+            match link(&self.file, target) {
+                // A link cannot replace a name, so it gets a temporary one, which is renamed.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && !exclusive => {
+                    let link = |path: &Path| link(&self.file, path);
+                    let (path, ()) = with_random_name(dir_of(disk, target), target, link)?;
+                    self.name.path = Some(path);
+                }
+                linked => return linked,
+            }
+        }
+        if let Some(path) = &self.name.path {
+            rename(path, target, exclusive)?;
+        }
+        self.name.path = None;
+        Ok(())
+    }
+}
+
+impl Drop for StagedName {
+    fn drop(&mut self) {
+        if let Some(path) = self.path.take().filter(|_| self.owner.is_current()) {
+            // Nobody waits for the removal, so there is nobody to report an error to.
+            run_in_background(move || drop(std::fs::remove_file(path)));
+        }
+    }
+}
+
+/// Whether this may be the temporary name of a staged file.
+pub(crate) fn is_temporary(name: &str) -> bool {
+    let random = || name.strip_prefix('.')?.strip_suffix(SUFFIX)?.rsplit_once('.');
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    random().is_some_and(|(_, random)| random.len() == DIGITS && random.bytes().all(is_digit))
+}
+
+/// Renames a file. `exclusive`: only if nothing has the new name (AlreadyExists).
+pub(crate) fn rename(from: &Path, to: &Path, exclusive: bool) -> io::Result<()> {
+    if !exclusive {
+        return std::fs::rename(from, to);
+    }
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Not on this file system. A link does not replace a name either.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            std::fs::hard_link(from, to)?;
+            std::fs::remove_file(from)
+        }
+        renamed => Ok(renamed?),
+    }
+}
+
+/// The directory of the file until it has its name.
+fn dir_of<'a>(disk: &'a Disk, target: &'a Path) -> &'a Path {
+    disk.staging.as_deref().or(target.parent()).unwrap_or(&disk.root)
+}
+
+/// Creates a file without a name, if that is possible here.
+fn unnamed(disk: &Disk, dir: &Path) -> io::Result<Option<File>> {
+    if !disk.has_proc {
+        return Ok(None);
+    }
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    match open(dir, flags, Mode::from_raw_mode(0o666)) {
+        // What file systems and kernels without such files answer.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
+        file => Ok(Some(file?.into())),
+    }
+}
+
+/// Gives a file without a name this one. Errors: AlreadyExists.
+fn link(file: &File, path: &Path) -> io::Result<()> {
+    let from = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(linkat(CWD, from, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+/// Makes something under an unused name.
+fn with_random_name<T>(
+    dir: &Path,
+    target: &Path,
+    make: impl Fn(&Path) -> io::Result<T>,
+) -> io::Result<(PathBuf, T)> {
+    let name = target.file_name().unwrap_or(OsStr::new("")).to_string_lossy();
+    let end = (0..=name.len().min(MAX_PREFIX)).rfind(|at| name.is_char_boundary(*at)).unwrap_or(0);
+    let mut tries = 0..MAX_TRIES;
+    loop {
+        // Its keys come from the system's random numbers.
+        let random = RandomState::new().build_hasher().finish();
+        let path = dir.join(format!(".{}.{random:0DIGITS$x}{SUFFIX}", &name[..end]));
+        match make(&path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && tries.next().is_some() => {}
+            made => return Ok((path, made?)),
+        }
+    }
+}
+
+fn write_all(mut file: &File, mut content: Buffer) -> io::Result<()> {
+    while !content.is_empty() {
+        match file.write_vectored(&content.to_io_slice()) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => content.advance(written),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// As on a file system without files that have no name.
+    #[test]
+    fn files_with_temporary_names_become_objects() {
+        let root = tempfile::tempdir().unwrap();
+        let engine = ringway::Engine::global().unwrap().clone();
+        let durability = crate::Durability::None;
+        let mut disk = Disk::new(engine, root.path().to_owned(), None, durability);
+        disk.has_proc = false;
+        let target = root.path().join("dir").join("n".repeat(250));
+        let create = |content| StagedFile::create(&disk, &target, &[], Buffer::from(content));
+        let found = || std::fs::read_to_string(&target).unwrap();
+
+        let (first, second) = (create("first").unwrap(), create("second").unwrap());
+        let staged = names(target.parent().unwrap());
+        assert!(staged.len() == 2 && staged.iter().all(|name| is_temporary(name)), "{staged:?}");
+        first.publish(&disk, &target, true).unwrap();
+        let refused = second.publish(&disk, &target, true).unwrap_err();
+        assert_eq!((refused.kind(), found()), (ErrorKind::AlreadyExists, "first".to_owned()));
+        create("third").unwrap().publish(&disk, &target, false).unwrap();
+        assert_eq!(found(), "third");
+
+        // The directory is removed while a file is written elsewhere.
+        disk.staging = Some(root.path().join("staging"));
+        let create = |content| StagedFile::create(&disk, &target, &[], Buffer::from(content));
+        let staged = create("fourth").unwrap();
+        std::fs::remove_dir_all(target.parent().unwrap()).unwrap();
+        staged.publish(&disk, &target, false).unwrap();
+        assert_eq!(found(), "fourth");
+        drop(create("fifth").unwrap());
+        // Another thread removes what was dropped.
+        while !names(&root.path().join("staging")).is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(names(target.parent().unwrap()), ["n".repeat(250)]);
+    }
+
+    #[test]
+    fn temporary_names_are_told_from_others() {
+        for name in [".object.0123456789abcdef.tmp", ".a.b.0123456789abcdef.tmp"] {
+            assert!(is_temporary(name), "{name}");
+        }
+        for name in [
+            "object.0123456789abcdef.tmp",
+            ".object.0123456789abcde.tmp",
+            ".object.0123456789ABCDEF.tmp",
+            ".object.0123456789abcdef",
+            ".tmp",
+            "",
+        ] {
+            assert!(!is_temporary(name), "{name}");
+        }
+    }
+}
