@@ -26,6 +26,9 @@ type pageScan struct {
 // extent is the bytes from start to end.
 type extent struct{ start, end int64 }
 
+// len returns the number of bytes, at most those of one read.
+func (e extent) len() int { return int(min(e.end-e.start, maxRun)) }
+
 // newPageScan returns a scan of the ranges of a file of n bytes, which have no negative numbers.
 func newPageScan(ranges []Range, n, page int64) pageScan {
 	all := make([]extent, 0, len(ranges))

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -66,9 +67,10 @@ const (
 //
 // What is missing is found with preadv2(2) and RWF_NOWAIT of one byte per page: unlike mincore(2)
 // and cachestat(2) it tells the truth of a file of another user. Where the file system does not
-// support that (an overlay, tmpfs), everything is read. Up to 64 reads are in flight. The kernel's
-// read-ahead applies, as the descriptor's advice says, which is not changed. Pages stay until the
-// kernel needs their memory.
+// support that (an overlay, tmpfs), everything is read. Where blocks are smaller than pages, a page
+// of which a program has written a part may pass for cached. Up to 64 reads are in flight. The
+// kernel's read-ahead applies, as the descriptor's advice says, which is not changed. Pages stay
+// until the kernel needs their memory.
 //
 // A range that cannot be read does not stop the others. Warm returns the error of the first one;
 // Warmed.Failed has all. It fails with EINVAL for a file that is open for direct I/O, for one whose
@@ -76,36 +78,47 @@ const (
 // context ends, it returns the cause at once, and no more reads are submitted.
 func (f *File) Warm(ctx context.Context, ranges []Range) (warmed Warmed, err error) {
 	err = f.use("warm", func() error {
-		scan, err := f.scan(ranges)
-		if err != nil {
+		if err := f.mayWarm(ranges); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
 			return causeOf(ctx)
 		}
-		warm := func() (Warmed, error) { return f.warmPages(ctx, scan) }
+		ranges := slices.Clone(ranges) // The caller may have them back before the call is over.
+		warm := func() (warmed Warmed, err error) {
+			scan, err := f.scan(ranges)
+			if err != nil {
+				return warmed, err
+			}
+			return f.warmPages(ctx, scan)
+		}
 		warmed, err = detach(ctx, f, warm, nil)
 		return err
 	})
 	return warmed, err
 }
 
-// scan begins a scan of the ranges.
-func (f *File) scan(ranges []Range) (scan pageScan, err error) {
+// mayWarm returns why ranges of the file cannot be warmed, as far as no system call tells.
+func (f *File) mayWarm(ranges []Range) error {
 	for _, r := range ranges {
 		switch {
 		case r.Off < 0:
-			return scan, errNegative
+			return errNegative
 		case r.N < 0:
-			return scan, errLength
+			return errLength
 		}
 	}
 	if f.direct {
-		return scan, errWarmDirect
+		return errWarmDirect
 	}
 	if f.dropsPages() {
-		return scan, errWarmDrops
+		return errWarmDrops
 	}
+	return nil
+}
+
+// scan begins a scan of the ranges. A server may keep it waiting.
+func (f *File) scan(ranges []Range) (scan pageScan, err error) {
 	info, err := f.file.Stat()
 	if err != nil {
 		return scan, err
@@ -132,6 +145,9 @@ func (f *File) warmPages(ctx context.Context, scan pageScan) (warmed Warmed, err
 			return warmed, causeOf(ctx)
 		}
 		reads := f.missing(ctx, &scan)
+		if ctx.Err() != nil { // The scan may not have come to its end.
+			return warmed, causeOf(ctx)
+		}
 		if len(reads) == 0 {
 			break
 		}
@@ -171,10 +187,10 @@ func (f *File) missing(ctx context.Context, scan *pageScan) (reads []pageRead) {
 		}
 		first, rest := scan.advance(cached)
 		if first.start < first.end {
-			reads = append(reads, pageRead{first, 1})
+			reads = append(reads, pageRead{first, first.len()}) // Some of its blocks may be there.
 		}
 		if rest.start < rest.end {
-			reads = append(reads, pageRead{rest, int(rest.end - rest.start)})
+			reads = append(reads, pageRead{rest, rest.len()})
 		}
 		bytes += rest.end - first.start
 	}
@@ -214,8 +230,6 @@ func (w *Warmed) add(r pageRead, t *Transfer) {
 	switch {
 	case t.Err != nil:
 		w.fail(Range{r.pages.start, size}, t.Err)
-	case r.n == 1 && t.N == 1:
-		w.Read += size
 	default:
 		w.Read += int64(t.N)
 	}

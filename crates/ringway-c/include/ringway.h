@@ -339,8 +339,8 @@ int ringway_multi_read(struct ringway_queue *queue, struct ringway_range *ranges
  * Brings all ranges into the page cache and waits until they are there: a program that reads them
  * through a mapping then does not wait for the device. What is missing is read, with many reads in
  * flight; mappings are not touched. `buf` is not used. `result` is the number of bytes that are
- * there, less than `length` only at the end of the file; or -errno. Completions of other operations
- * stay for the next reap. Returns the number of ranges that failed.
+ * there, less than `length` only at the end that the file had when the call began; or -errno.
+ * Completions of other operations stay for the next reap. Returns the number of ranges that failed.
  */
 int ringway_warm(struct ringway_queue *queue, struct ringway_range *ranges, size_t count);
 

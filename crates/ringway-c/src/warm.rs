@@ -68,8 +68,23 @@ struct Unread {
 }
 
 impl Unread {
+    fn push(&mut self, pages: std::ops::Range<u64>, error: i64) {
+        match (self.pages.last_mut(), self.errors.last()) {
+            (Some(last), Some(before)) if last.end == pages.start && *before == error => {
+                last.end = pages.end;
+            }
+            _ => {
+                self.pages.push(pages);
+                self.errors.push(error);
+            }
+        }
+    }
+
     /// The error of the first pages that are in a range.
     fn within(&self, start: u64, end: u64) -> Option<i64> {
+        if start >= end {
+            return None;
+        }
         let first = self.pages.partition_point(|pages| pages.end <= start);
         self.pages.get(first).filter(|pages| pages.start < end).map(|_| self.errors[first])
     }
@@ -102,8 +117,7 @@ fn warm_file(handle: &mut QueueHandle, ranges: &mut [Range]) -> Result<(), Failu
         read(handle, &file, &missing, &mut results)?;
         for ((pages, _), result) in missing.into_iter().zip(results) {
             if result < 0 {
-                unread.pages.push(pages);
-                unread.errors.push(result);
+                unread.push(pages, result);
             }
         }
     }
@@ -133,7 +147,9 @@ fn missing(file: &File, scan: &mut PageScan) -> Vec<(std::ops::Range<u64>, usize
     {
         let cached = file.read_now_partly(&mut [0; 2][..probe.len], probe.offset);
         let Some(MissingPages { first, rest, .. }) = scan.advance(cached) else { continue };
-        reads.push((first, 1));
+        // Whole, since some of its blocks may be there.
+        let len = (first.end - first.start) as usize;
+        reads.push((first, len));
         if !rest.is_empty() {
             let len = (rest.end - rest.start) as usize;
             reads.push((rest, len));

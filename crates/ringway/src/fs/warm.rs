@@ -9,7 +9,6 @@ use ringway_core::{CacheHint, MissingPages, Operation, PageScan, op};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::iter;
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::Poll;
@@ -64,7 +63,7 @@ enum BatchState<'a> {
 /// A read that brings pages into the page cache.
 struct PageRead {
     range: Range<u64>,
-    /// The bytes to read: one of a page that the kernel reads already, or all.
+    /// Its bytes.
     len: usize,
 }
 
@@ -97,6 +96,8 @@ impl File {
     /// - **What is missing** is found with `preadv2(2)` and `RWF_NOWAIT` (4.14) of one byte per
     ///   page: unlike `mincore(2)` and `cachestat(2)` it tells the truth of a file of another user.
     ///   Where the file system does not support that (an overlay, tmpfs), everything is read.
+    ///   Where blocks are smaller than pages, a page of which a program has written a part may pass
+    ///   for cached.
     /// - **Depth.** Up to 256 reads and 5 MiB are in flight. Their bytes are discarded: they all go
     ///   to one buffer of 128 KiB, which the process has once.
     /// - **Read-ahead.** The kernel's applies, as the descriptor's advice says, which is not
@@ -222,12 +223,10 @@ impl Warmed {
             BatchState::Done(results) => results,
         };
         let mut results = results.into_iter();
-        for PageRead { range, len } in batch.reads {
+        for PageRead { range, .. } in batch.reads {
             // A forked child has no results: they belong to the parent.
             match results.next().map_or_else(|| Err(forked()), number) {
-                // Meanwhile the file has become shorter.
-                Ok(0) => {}
-                Ok(_) if len == 1 => self.read += range.end - range.start,
+                // (Less if the file has become shorter meanwhile.)
                 Ok(read) => self.read += read,
                 Err(error) => self.fail(range, error),
             }
@@ -248,12 +247,12 @@ impl Warmed {
     }
 }
 
-/// The reads of missing pages: a byte of the first one, and all of those after it.
+/// The reads of missing pages: of the first one, which the kernel may be reading already, and of
+/// those after it. (Of a page whole: some of its blocks may be there.)
 fn reads_of(missing: MissingPages) -> impl Iterator<Item = PageRead> {
     let MissingPages { first, rest, .. } = missing;
-    let len = (rest.end - rest.start) as usize;
-    let rest = (len > 0).then_some(PageRead { range: rest, len });
-    iter::once(PageRead { range: first, len: 1 }).chain(rest)
+    let read = |range: Range<u64>| PageRead { len: (range.end - range.start) as usize, range };
+    [first, rest].into_iter().filter(|range| !range.is_empty()).map(read)
 }
 
 /// The size of a page of the page cache.
