@@ -551,7 +551,8 @@ class AsyncFile:
         return self._file.write_at(_aligned(data), offset, False)
 
     def _wrote(self) -> None:
-        if self._appends and self._seekable:
+        # Another task's close that was cancelled may have closed the file meanwhile.
+        if self._appends and self._seekable and not self._file.closed:
             self._pos = os.lseek(self._file.fileno(), 0, os.SEEK_CUR)
 
     async def _settle_write(self) -> None:
