@@ -551,7 +551,8 @@ class AsyncFile:
         return self._file.write_at(_aligned(data), offset, False)
 
     def _wrote(self) -> None:
-        if self._appends and self._seekable:
+        # Another task's close that was cancelled may have closed the file meanwhile.
+        if self._appends and self._seekable and not self._file.closed:
             self._pos = os.lseek(self._file.fileno(), 0, os.SEEK_CUR)
 
     async def _settle_write(self) -> None:
@@ -785,17 +786,24 @@ class AsyncFile:
         file = getattr(self, "_file", None)
         if file is None or file.closed or self._detached:
             return
-        warnings.warn(f"unclosed file {self!r}", ResourceWarning, source=self, stacklevel=2)
-        if self._dirty:
-            # As files of the standard library do.
-            fd, at = file.fileno(), self._dirty_at
-            left = memoryview(_aligned(self._dirty) if self._direct else self._dirty)
-            while left:
-                if self._appends or not self._seekable:
-                    count = os.write(fd, left)
-                else:
-                    count = os.pwrite(fd, left, at)
-                left, at = left[count:], at + count
+        try:
+            warnings.warn(f"unclosed file {self!r}", ResourceWarning, source=self, stacklevel=2)
+        finally:
+            # As files of the standard library do, also if the warning is an error.
+            self._write_dirty()
+
+    def _write_dirty(self) -> None:
+        """Write what was collected, on this thread."""
+        if not self._dirty:
+            return
+        fd, at = self._file.fileno(), self._dirty_at
+        left = memoryview(_aligned(self._dirty) if self._direct else self._dirty)
+        while left:
+            if self._appends or not self._seekable:
+                count = os.write(fd, left)
+            else:
+                count = os.pwrite(fd, left, at)
+            left, at = left[count:], at + count
 
 
 def _aligned(data: bytes | bytearray | memoryview) -> mmap.mmap:

@@ -147,6 +147,8 @@ class _Flow(asyncio.Protocol):
         resumed, self._resumed = self._resumed, None
         if resumed is not None and not resumed.done():
             resumed.set_exception(exc or ConnectionError("sendfile: the connection was lost"))
+            # Nobody may be waiting for it, and asyncio would log that.
+            resumed.exception()
         self._protocol.connection_lost(exc)
 
     def restore(self) -> None:

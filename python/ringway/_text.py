@@ -246,6 +246,8 @@ class AsyncTextFile:
         if self._chars:
             # The position is that of the text that was read, not of what was decoded.
             await self.seek(await self.tell())
+        # Behind what is written, no decoder has a state.
+        self._marks = []
         if not self._collect(data):
             async with binary._turn:
                 await self._write(data)
@@ -391,6 +393,8 @@ class AsyncTextFile:
             decoder = self._decoder or self._new_decoder()
             if cookie and whence == os.SEEK_SET:
                 decoder.setstate((b"", flags))
+                # `tell` has the decoder's state of what was decoded; here that is nothing yet.
+                self._marks = [(0, position, (b"", flags), b"")]
             else:
                 decoder.reset()
         if skip:

@@ -1,6 +1,7 @@
 //! Writes that go on when their event loop has ended: a thread runs them to their end, and the exit
 //! of the interpreter waits for such threads.
 
+use crate::call;
 use crate::engine::Work;
 use crate::raw::{block_signals, drop_released, wait_readable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -80,7 +81,7 @@ pub fn finish_writes(py: Python<'_>, seconds: f64) -> PyResult<bool> {
         }
         py.detach(|| thread::sleep(pause));
         pause = (2 * pause).min(LOOK);
-        py.check_signals()?;
+        call::check_signals(py)?;
     }
     Ok(true)
 }

@@ -2,6 +2,7 @@
 //! interpreter's lock.
 
 use crate::answer::Answer;
+use crate::call;
 use crate::errors::os_error;
 use crate::file::{UNCHECKED, read_all, read_into, read_most};
 use crate::raw::{Memory, drop_released, duplicate};
@@ -176,7 +177,7 @@ fn wait_for(pins: &Arc<()>) -> PyResult<()> {
 /// Runs the handlers of signals that have come. Errors: those of a handler, such as
 /// KeyboardInterrupt. If the interpreter has ended this thread, a daemon, must not return to it.
 fn check_signals() -> PyResult<()> {
-    Python::try_attach(|py| py.check_signals()).unwrap_or_else(|| {
+    Python::try_attach(call::check_signals).unwrap_or_else(|| {
         loop {
             thread::park();
         }

@@ -2,44 +2,20 @@
 //! buffers that are pinned until an operation has ended. And descriptors that the program passes as
 //! numbers, and system calls on a thread of its own. All `unsafe` code is here and in `call.rs`.
 
-use crate::call::Held;
+use crate::call::{self, Held};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use ringway::{Buffer, CustomBuffer};
 use std::any::Any;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
-
-/// `Py_buffer`, which is in the stable ABI since 3.11; 3.10 has the same fields.
-#[repr(C)]
-struct PyBuffer {
-    buf: *mut c_void,
-    obj: *mut ffi::PyObject,
-    len: ffi::Py_ssize_t,
-    itemsize: ffi::Py_ssize_t,
-    readonly: c_int,
-    ndim: c_int,
-    format: *mut c_char,
-    shape: *mut ffi::Py_ssize_t,
-    strides: *mut ffi::Py_ssize_t,
-    suboffsets: *mut ffi::Py_ssize_t,
-    internal: *mut c_void,
-}
-
-const SIMPLE: c_int = 0;
-const WRITABLE: c_int = 1;
-
-unsafe extern "C" {
-    fn PyObject_GetBuffer(object: *mut ffi::PyObject, view: *mut PyBuffer, flags: c_int) -> c_int;
-    fn PyBuffer_Release(view: *mut PyBuffer);
-}
 
 /// Memory of a Python object, as long as this lives. It may be dropped on any thread.
 pub struct Memory {
@@ -142,24 +118,8 @@ impl Memory {
             let owner = Some(object.clone().unbind());
             return Ok(Self { owner, start, len, writable, _pins: None });
         }
-        let py = object.py();
-        // SAFETY: the interpreter's lock is held; the view is filled by the first call, if that
-        // succeeds, and released then. The memory view keeps the memory where it is.
-        unsafe {
-            let owner = ffi::PyMemoryView_FromObject(object.as_ptr());
-            let owner = Bound::from_owned_ptr_or_err(py, owner)?;
-            let mut view = std::mem::zeroed::<PyBuffer>();
-            let flags = if writable { SIMPLE | WRITABLE } else { SIMPLE };
-            if PyObject_GetBuffer(owner.as_ptr(), &raw mut view, flags) != 0 {
-                return Err(PyErr::fetch(py));
-            }
-            let (start, len) = (view.buf.cast::<u8>(), view.len as usize);
-            PyBuffer_Release(&raw mut view);
-            // An empty buffer may have no address.
-            let start =
-                if start.is_null() { std::ptr::NonNull::dangling().as_ptr() } else { start };
-            Ok(Self { owner: Some(owner.unbind()), start, len, writable, _pins: None })
-        }
+        let (owner, start, len) = call::memory(object, writable)?;
+        Ok(Self { owner: Some(owner.into_inner()), start, len, writable, _pins: None })
     }
 
     /// Holds a clone of `pins` as long as the memory is pinned.

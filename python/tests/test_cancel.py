@@ -435,6 +435,24 @@ async def test_a_cancelled_close_writes_what_was_collected(tmp_path: Path) -> No
     assert path.read_bytes() == b"kept"
 
 
+async def test_a_write_succeeds_although_a_cancelled_close_has_closed_the_file(
+    tmp_path: Path,
+) -> None:
+    path, size = tmp_path / "file", 4 << 20
+    for number in range(1, 11):
+        file = await ringway.open(path, "ab", 0)
+        writing = asyncio.ensure_future(file.write(bytes(size)))
+        closing = asyncio.ensure_future(file.close())
+        await asyncio.sleep(0)
+        if closing.done():
+            await closing
+        else:
+            await cancelled(closing)
+        assert file.closed
+        assert await writing == size
+        assert path.stat().st_size == number * size
+
+
 async def test_the_descriptor_of_a_cancelled_opener_is_closed(lines: Path) -> None:
     opened: list[int] = []
     go = threading.Event()

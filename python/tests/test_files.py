@@ -428,6 +428,24 @@ async def test_an_unclosed_file_is_written_whole(
     assert path.read_bytes() == b"all of it"
 
 
+def test_an_unclosed_file_is_written_also_if_the_warning_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "forgotten"
+    program = """
+        import asyncio, ringway, sys
+
+        async def main():
+            file = await ringway.open(sys.argv[1], "wb")
+            await file.write(b"kept")
+            del file
+
+        asyncio.run(main())
+    """
+    command = [sys.executable, "-W", "error::ResourceWarning", "-c", textwrap.dedent(program)]
+    result = subprocess.run([*command, path], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0 and "ResourceWarning: unclosed file" in result.stderr
+    assert path.read_bytes() == b"kept"
+
+
 @pytest.mark.parametrize("mode", ["rb", "wb", "r", "w"])
 def test_what_a_file_is_needs_no_loop(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "file"

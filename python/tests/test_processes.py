@@ -424,3 +424,71 @@ def test_daemon_threads_that_read_at_the_end(tmp_path: Path, loop: str, direct: 
     for _ in range(8):
         result = python(code)
         assert (result.returncode, result.stderr) == (0, "")
+
+
+BUFFERS = """
+        class Slow:
+            def __buffer__(self, flags, sleep=time.sleep, view=memoryview, memory=bytearray):
+                sleep(0.0001)
+                return view(memory(16))
+            def __release_buffer__(self, view, sleep=time.sleep):
+                sleep(0.0001)
+
+        async def main():
+            async with ringway.open(path, "rb") as f:
+                while True:
+                    await f.readinto_at(Slow(), 0)
+
+        def run():
+            asyncio.run(main())
+"""
+COLLECTIONS = """
+        main = threading.get_ident()
+
+        class Cycle:
+            def __init__(self):
+                self.me = self
+            def __del__(self, sleep=time.sleep, here=threading.get_ident, main=main):
+                if here() != main:
+                    sleep(0.0001)
+
+        gc.set_threshold(1)
+
+        def run(read=Reader().read, disable=gc.disable, enable=gc.enable, Cycle=Cycle):
+            while True:
+                # No collection runs before the list is made, and none in Python's code after it.
+                disable()
+                Cycle()
+                Cycle()
+                enable()
+                read([(path, [(0, 4096)], None)], False, 8)
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="no such methods; collects at allocations")
+@pytest.mark.parametrize("body", [BUFFERS, COLLECTIONS], ids=["buffers", "collections"])
+def test_daemon_threads_in_pythons_code_at_the_end(tmp_path: Path, body: str) -> None:
+    """Code that ringway's functions run: methods of buffers, and finalizers of what the garbage
+    collector finds while they look for signals."""
+    (tmp_path / "data").write_bytes(bytes(4096))
+    code = f"""
+        import asyncio, gc, ringway, sys, threading, time
+        from ringway._ringway import Reader
+        path = {str(tmp_path / "data")!r}
+
+        class Late:
+            # Lets other threads run when the interpreter has begun to end.
+            def __del__(self, sleep=time.sleep):
+                sleep(0.02)
+                for _ in range(300_000):
+                    pass
+        {body}
+        late = Late()
+        # Threads give up the lock wherever they can.
+        sys.setswitchinterval(1e-6)
+        threading.Thread(target=run, daemon=True).start()
+        time.sleep(0.1)
+    """
+    for _ in range(8):
+        result = python(code)
+        assert result.returncode == 0, result.stderr

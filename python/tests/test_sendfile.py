@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import ssl
@@ -18,6 +19,7 @@ import pytest
 
 import ringway
 from conftest import drop_cache
+from ringway import _sendfile
 
 pytestmark = pytest.mark.usefixtures("descriptors")
 
@@ -207,6 +209,32 @@ async def test_a_client_that_leaves(large: Path) -> None:
     assert isinstance(await asyncio.wait_for(result, 20), OSError)
     server.close()
     await server.wait_closed()
+
+
+async def test_a_connection_lost_during_a_read_is_not_logged(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The protocol is paused, and nobody waits until it is resumed."""
+    loop = asyncio.get_running_loop()
+    logged: list[object] = []
+    loop.set_exception_handler(lambda _, context: logged.append(context))
+    one, two = socket.socketpair()
+    transport, _ = await loop.create_unix_connection(asyncio.Protocol, sock=one)
+    transport.write(bytes(4 << 20))
+
+    async def run(started: Any) -> Any:
+        transport.abort()
+        await asyncio.sleep(0.02)
+        return await engine_run(started)
+
+    engine_run = _sendfile.run
+    monkeypatch.setattr(_sendfile, "run", run)
+    with two:
+        async with ringway.open(large, "rb") as file:
+            with pytest.raises(ConnectionError):
+                await ringway.sendfile(transport, file)
+    gc.collect()
+    assert logged == []
 
 
 ENDS = ["aborted", "closed", "aborts", "reset", "is reset"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,82 @@ async def test_positions_lead_there_in_a_file_that_is_opened_again(
     async with ringway.open(path, encoding=encoding, newline=newline) as file:
         await file.seek(0)
         assert await file.read() == whole
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "big-endian utf-16", "utf-32", "iso2022_jp"],
+)
+@pytest.mark.parametrize("newline", [None, "", "\n", "\r", "\r\n"])
+async def test_positions_are_those_of_open(
+    tmp_path: Path, encoding: str, newline: str | None
+) -> None:
+    """Also one that is asked for where `seek` has moved to, before anything is decoded."""
+    chance = random.Random(f"{encoding} {newline}")
+    pieces = ["a", "bc", "\r", "\n", "\r\n", "日本", "語", "."]
+    path = tmp_path / "text"
+    # Of the other byte order, only the decoder knows further on.
+    is_big = encoding == "big-endian utf-16"
+    encoding = encoding.removeprefix("big-endian ")
+    for length in (12, 60, 60, 12_000):
+        text = "".join(chance.choices(pieces, k=length))
+        data = ("\ufeff" + text).encode("utf-16-be") if is_big else text.encode(encoding)
+        path.write_bytes(data)
+        other = open(path, encoding=encoding, newline=newline)
+        file = await ringway.open(path, encoding=encoding, newline=newline)
+        places = [(0, 0)]
+        for _ in range(60):
+            match chance.choice(["read", "readline", "tell", "seek", "stay", "reopen"]):
+                case "read":
+                    size = chance.choice([0, 1, 2, 3, 5, length // 2])
+                    assert await file.read(size) == other.read(size)
+                case "readline":
+                    assert await file.readline() == other.readline()
+                case "tell":
+                    places.append((await file.tell(), other.tell()))
+                case "seek":
+                    ours, theirs = chance.choice(places)
+                    assert await file.seek(ours) == ours
+                    other.seek(theirs)
+                case "stay":
+                    await file.seek(0, os.SEEK_CUR)
+                    other.seek(0, os.SEEK_CUR)
+                case "reopen":
+                    ours, theirs = await file.tell(), other.tell()
+                    await file.close()
+                    other.close()
+                    other = open(path, encoding=encoding, newline=newline)
+                    file = await ringway.open(path, encoding=encoding, newline=newline)
+                    await file.seek(ours)
+                    other.seek(theirs)
+        await file.seek(await file.tell())
+        await file.seek(await file.tell())
+        assert await file.read() == other.read()
+        await file.close()
+        other.close()
+
+
+async def test_a_position_where_seek_has_moved_to_has_the_decoders_state(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes("\ufeffabcdef".encode("utf-16-be"))
+    async with ringway.open(path, encoding="utf-16") as file:
+        assert await file.read(3) == "abc"
+        place = await file.tell()
+        await file.seek(place)
+        assert await file.tell() == place
+        await file.seek(place)
+        assert await file.seek(0, os.SEEK_CUR) == place
+        assert await file.read() == "def"
+
+
+async def test_a_position_behind_what_was_written_has_no_state_of_a_decoder(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes("\ufeffabcdef".encode("utf-16-be"))
+    async with ringway.open(path, "r+", encoding="utf-16") as file:
+        assert await file.read(3) == "abc"
+        await file.seek(await file.tell())
+        assert await file.write("x") == 1
+        assert await file.tell() == 10
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "shift_jis"])
