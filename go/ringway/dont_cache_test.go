@@ -1,5 +1,7 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
+// Transfers that leave no pages: what the page cache has afterwards.
+
 package ringway
 
 import (
