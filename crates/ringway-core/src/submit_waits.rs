@@ -172,10 +172,9 @@ impl SubmitWaits {
     pub fn try_may_wait(&self, fd: RawFd) -> bool {
         match self.class(fd) {
             Class::Unknown | Class::Never => false,
-            Class::FirstTransfer => !self.is_loaded.load(Ordering::Relaxed),
-            // (A buffered write loads nothing of the list.)
-            Class::Writes => self.reads_list(),
-            Class::Journal => self.reads_list() || self.is_access_time_due(fd),
+            // (The list stays unread where threads make all transfers.)
+            _ if !self.is_loaded.load(Ordering::Relaxed) => true,
+            _ => self.cached_read_may_wait(fd),
         }
     }
 
