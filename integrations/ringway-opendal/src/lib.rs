@@ -72,6 +72,8 @@ mod read;
 mod relocate;
 mod service;
 mod staged;
+#[cfg(test)]
+mod test;
 mod write;
 
 pub use builder::RingwayFs;

@@ -44,6 +44,11 @@ pub(crate) fn of_file(found: &std::fs::Metadata) -> Metadata {
     builder(kind(found), found.len(), found.modified()).build()
 }
 
+/// Whether there is nothing of this name.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
 fn kind(found: &std::fs::Metadata) -> Kind {
     match found {
         found if found.is_file() => Kind::File,
@@ -52,9 +57,16 @@ fn kind(found: &std::fs::Metadata) -> Kind {
     }
 }
 
-/// Looks an object up.
+/// Looks an object up. A symbolic link to what cannot be reached is of an unknown kind, as in
+/// listings.
 pub(crate) fn look_up(path: &Path) -> io::Result<Metadata> {
-    let found = std::fs::metadata(path)?;
+    let found = match std::fs::metadata(path) {
+        Err(error) if !is_gone(&error) => {
+            let link = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_symlink);
+            return link.map(|link| of_file(&link)).ok_or(error);
+        }
+        found => found?,
+    };
     let mut builder = builder(kind(&found), found.len(), found.modified());
     let user = read_user(path)?;
     if !user.is_empty() {
