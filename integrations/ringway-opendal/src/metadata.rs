@@ -3,11 +3,15 @@
 
 use opendal_core::raw::Timestamp;
 use opendal_core::{Metadata, MetadataBuilder};
-use rustix::fs::{XattrFlags, fsetxattr, getxattr, getxattr_query, listxattr, listxattr_query};
+use rustix::fs::{
+    XattrFlags, fgetxattr, fgetxattr_query, flistxattr, flistxattr_query, fsetxattr, getxattr,
+    getxattr_query, listxattr, listxattr_query,
+};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -125,10 +129,32 @@ fn read_value(
     }
 }
 
+/// Copies the user's metadata: all of it, also what is no text.
+pub(crate) fn copy_user(from: &File, to: &File) -> io::Result<()> {
+    let names = match read_value(|| flistxattr_query(from), |buffer| flistxattr(from, buffer)) {
+        // Not on this file system.
+        Err(Errno::NOTSUP) => return Ok(()),
+        names => names?,
+    };
+    for name in names.split_inclusive(|byte| *byte == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+        if !name.to_bytes().starts_with(PREFIX.as_bytes()) {
+            continue;
+        }
+        let query = || fgetxattr_query(from, name);
+        match read_value(query, |buffer| fgetxattr(from, name, buffer)) {
+            // It was removed meanwhile.
+            Err(Errno::NODATA) => {}
+            value => fsetxattr(to, name, &value?, XattrFlags::empty())?,
+        }
+    }
+    Ok(())
+}
+
 /// Sets the user's metadata.
-pub(crate) fn write_user(file: &File, user: &[(String, String)]) -> io::Result<()> {
+pub(crate) fn write_user(file: impl AsFd, user: &[(String, String)]) -> io::Result<()> {
     for (key, value) in user {
-        fsetxattr(file, format!("{PREFIX}{key}"), value.as_bytes(), XattrFlags::empty())?;
+        fsetxattr(&file, format!("{PREFIX}{key}"), value.as_bytes(), XattrFlags::empty())?;
     }
     Ok(())
 }
