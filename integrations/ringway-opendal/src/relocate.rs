@@ -108,3 +108,26 @@ pub(crate) async fn create_dir(disk: &Arc<Disk>, path: PathBuf) -> Result<()> {
     created.map_err(failed("create the directory"))?;
     disk.sync_names(Some(&path)).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Durability;
+    use crate::test::faulty_disk;
+    use rustix::io::Errno;
+
+    /// A repetition would not find the object.
+    #[tokio::test]
+    async fn a_rename_that_is_not_synced_is_not_to_be_repeated() {
+        for sync in [0, 1] {
+            let root = tempfile::tempdir().unwrap();
+            let disk = faulty_disk(root.path(), Durability::Full, sync, Errno::BUSY);
+            let [from, to] = ["old/object", "new/object"].map(|key| root.path().join(key));
+            std::fs::create_dir(root.path().join("old")).unwrap();
+            std::fs::write(&from, "content").unwrap();
+            let error = relocate(&disk, from.clone(), to.clone(), false).await.unwrap_err();
+            assert!(!error.is_temporary(), "{error}");
+            assert!(to.exists() && !from.exists());
+        }
+    }
+}

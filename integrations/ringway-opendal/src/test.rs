@@ -2,7 +2,10 @@
 
 use crate::config::Durability;
 use crate::disk::Disk;
-use ringway::{BackendKind, Engine};
+use ringway::{BackendKind, Engine, EngineBuilder, FaultPlan};
+use ringway_core::FaultStep;
+use ringway_core::op::Opcode;
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::path::Path;
@@ -14,7 +17,23 @@ use std::time::Duration;
 
 /// Objects in this directory. The engine's threads do all the work, so that most futures wait.
 pub(crate) fn disk(root: &Path, durability: Durability) -> Arc<Disk> {
-    let engine = Engine::builder().backend(BackendKind::Threads).build().unwrap();
+    disk_with(root, durability, Engine::builder())
+}
+
+/// As [`disk`], but the sync with this number, from 0, fails with this error.
+pub(crate) fn faulty_disk(
+    root: &Path,
+    durability: Durability,
+    sync: u64,
+    errno: Errno,
+) -> Arc<Disk> {
+    let step = FaultStep::Opcode(Opcode::Fsync, sync);
+    let plan = FaultPlan::new(0).fail(step, errno.raw_os_error());
+    disk_with(root, durability, Engine::builder().faults(plan))
+}
+
+fn disk_with(root: &Path, durability: Durability, builder: EngineBuilder) -> Arc<Disk> {
+    let engine = builder.backend(BackendKind::Threads).build().unwrap();
     Arc::new(Disk::new(engine, root.to_owned(), None, durability))
 }
 

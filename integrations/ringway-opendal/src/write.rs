@@ -186,11 +186,12 @@ fn ended() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test::{Descriptors, alone, disk, dropped_after};
+    use crate::test::{Descriptors, alone, disk, dropped_after, faulty_disk};
     use opendal_core::Capability;
     use opendal_core::options::WriteOptions;
     use opendal_core::raw::oio::Write;
     use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+    use rustix::io::Errno;
     use std::path::Path;
     use std::time::Duration;
 
@@ -282,6 +283,50 @@ mod tests {
             }
             assert!(errors > 0);
         });
+    }
+
+    /// The kernel reports what is lost once, so a second sync would succeed.
+    #[tokio::test]
+    async fn a_failed_sync_is_final() {
+        let root = tempfile::tempdir().unwrap();
+        let object = root.path().join("object");
+        for durability in [Durability::Content, Durability::Full] {
+            for (append, pieces) in [(false, 1), (false, 3), (true, 1)] {
+                std::fs::write(&object, "old").unwrap();
+                let disk = faulty_disk(root.path(), durability, 0, Errno::IO);
+                let options = WriteOptions { append, ..Default::default() };
+                let mut writer = writer(&disk, "object", options);
+                for _ in 0..pieces {
+                    writer.write(vec![1; 1000].into()).await.unwrap();
+                }
+                for _ in 0..2 {
+                    let error = writer.close().await.unwrap_err();
+                    let is_permanent = !error.is_temporary();
+                    assert!(error.kind() == ErrorKind::Unexpected && is_permanent, "{error}");
+                }
+                if !append {
+                    writer.abort().await.unwrap();
+                    assert_eq!(std::fs::read(&object).unwrap(), b"old");
+                    assert_eq!(names(root.path()), ["object"]);
+                }
+            }
+        }
+    }
+
+    /// The object has its name, which is not durable yet.
+    #[tokio::test]
+    async fn a_repeated_close_syncs_the_directory() {
+        for pieces in [1, 3] {
+            let root = tempfile::tempdir().unwrap();
+            let disk = faulty_disk(root.path(), Durability::Full, 1, Errno::BUSY);
+            let mut writer = writer(&disk, "object", exclusive());
+            for _ in 0..pieces {
+                writer.write(vec![1; 1000].into()).await.unwrap();
+            }
+            assert!(writer.close().await.unwrap_err().is_temporary());
+            assert_eq!(names(root.path()), ["object"]);
+            assert_eq!(writer.close().await.unwrap().content_length(), pieces * 1000);
+        }
     }
 
     /// As on a file system without files that have no name: what is written has one, and nobody
