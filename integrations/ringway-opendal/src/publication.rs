@@ -126,7 +126,8 @@ impl Publication {
                 }
                 Step::Failed => return Err(gone()),
             };
-            self.remove().await?;
+            // The failure is what there is to report.
+            let _ = self.remove().await;
             return Err(failure);
         }
     }

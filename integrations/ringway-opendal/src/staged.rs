@@ -58,11 +58,10 @@ impl StagedFile {
         let parent = object.parent().unwrap_or(&disk.root);
         // What a link leads to may be on another file system than the root.
         let dir = disk.staging.as_deref().filter(|_| object == target).unwrap_or(parent);
-        let old = match object.symlink_metadata() {
-            _ if exclusive => None,
-            Ok(old) if old.is_dir() => return Err(ErrorKind::IsADirectory.into()),
-            old => old.ok().filter(Metadata::is_file),
-        };
+        let old = if exclusive { None } else { object.symlink_metadata().ok() };
+        if old.as_ref().is_some_and(Metadata::is_dir) {
+            return Err(ErrorKind::IsADirectory.into());
+        }
         let staged = match Self::empty(disk, dir, &object) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 disk.dirs.create(dir)?;
@@ -70,7 +69,7 @@ impl StagedFile {
             }
             staged => staged?,
         };
-        match staged.fill(old, user, content) {
+        match staged.fill(old.filter(Metadata::is_file), user, content) {
             Ok(()) => Ok(staged),
             Err(error) => {
                 staged.name.remove();
