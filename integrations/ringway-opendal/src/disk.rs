@@ -3,6 +3,7 @@
 use crate::config::Durability;
 use crate::dirs::Dirs;
 use crate::error::failed;
+use crate::metadata::is_gone;
 use opendal_core::{Error, ErrorKind, Result};
 use ringway::Engine;
 use std::io;
@@ -34,14 +35,28 @@ impl Disk {
         Self { engine, root, staging, durability, dirs, has_proc }
     }
 
-    /// The path of an object. Errors: NotFound for a key that leads out of the root.
+    /// The path of an object or a directory. Errors: NotFound for a key that leads out of the root.
     pub(crate) fn path(&self, key: &str) -> Result<PathBuf> {
-        let relative = Path::new(key.trim_end_matches('/'));
-        let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
-        if relative.components().all(stays) {
-            return Ok(self.root.join(relative));
+        let mut path = self.root.clone();
+        for part in Path::new(key.trim_end_matches('/')).components() {
+            match part {
+                Component::Normal(name) => path.push(name),
+                Component::CurDir => {}
+                _ => return Err(Error::new(ErrorKind::NotFound, "the key leads out of the root")),
+            }
         }
-        Err(Error::new(ErrorKind::NotFound, "the key leads out of the root"))
+        Ok(path)
+    }
+
+    /// As [`path`](Self::path), for an object that is to be written: the root is none
+    /// (IsADirectory).
+    pub(crate) fn target(&self, key: &str) -> Result<PathBuf> {
+        match self.path(key)? {
+            path if path == self.root => {
+                Err(Error::new(ErrorKind::IsADirectory, "the key is that of the root"))
+            }
+            path => Ok(path),
+        }
     }
 
     /// Runs blocking work on a thread of the engine: to its end, if it has started.
@@ -60,7 +75,7 @@ impl Disk {
         };
         match self.engine.fs().sync_dir(dir).await {
             // It was removed since, and the names in it with it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if is_gone(&error) => return Ok(()),
             synced => synced.map_err(failed("sync the directory"))?,
         }
         let (disk, dir) = (self.clone(), dir.to_owned());

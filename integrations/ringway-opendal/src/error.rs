@@ -54,7 +54,8 @@ fn kind(error: &io::Error) -> ErrorKind {
     }
 }
 
-fn is_temporary(error: &io::Error) -> bool {
+/// Whether a repetition may succeed.
+pub(crate) fn is_temporary(error: &io::Error) -> bool {
     let is_limit = [Errno::MFILE, Errno::NFILE]
         .iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));

@@ -32,18 +32,30 @@
 //! # What is the same
 //!
 //! Keys that lead out of the root (`..`) do not exist (`NotFound`). Symbolic links are followed, by
-//! whoever was allowed to make them, except by deletions and recursive listings. Data is synced
-//! when a writer is closed; [`Durability`] changes that. There is no presigning.
+//! whoever was allowed to make them, except by deletions, renames and recursive listings: a write
+//! replaces what a link leads to. An object that is overwritten keeps its mode and, where the
+//! process may give files away, its owner; but it is a new file, and other hard links keep the old
+//! content. Data is synced when a writer is closed; [`Durability`] changes that. There is no
+//! presigning.
 //!
 //! # Appends
 //!
 //! An append writes in place: readers see it grow, a writer that is dropped leaves what it wrote,
-//! and `abort` after a write fails with `Unsupported`.
+//! and `abort` after a write fails with `Unsupported`. A write whose future was dropped, or that
+//! has failed, may have appended a part: what follows on that writer fails.
 //!
 //! # Cancelling
 //!
 //! A future of a read may be dropped at any time. If a future of `close`, `copy` or `rename` is
 //! dropped, the object is the old one or the new one, as a whole.
+//!
+//! # Repeating
+//!
+//! OpenDAL's layers repeat an operation after a temporary error, or after they have dropped its
+//! future. A lister and a writer, except of an append, then go on where they were: no entry is lost
+//! or listed twice, and a writer with `if_not_exists` that has made the object does not take it for
+//! another's. After a failed sync a writer cannot be closed any more: what was lost is not known. A
+//! rename that is repeated although it has taken place fails with `NotFound`.
 //!
 //! # Temporary names
 //!
@@ -59,6 +71,7 @@
 #[doc = include_str!("../../../docs/opendal.md")]
 struct Page;
 
+mod append;
 mod builder;
 mod config;
 mod delete;
@@ -68,10 +81,13 @@ mod error;
 mod exclusive;
 mod list;
 mod metadata;
+mod publication;
 mod read;
 mod relocate;
 mod service;
 mod staged;
+#[cfg(test)]
+mod test;
 mod write;
 
 pub use builder::RingwayFs;

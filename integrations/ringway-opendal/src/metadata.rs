@@ -3,11 +3,15 @@
 
 use opendal_core::raw::Timestamp;
 use opendal_core::{Metadata, MetadataBuilder};
-use rustix::fs::{XattrFlags, fsetxattr, getxattr, getxattr_query, listxattr, listxattr_query};
+use rustix::fs::{
+    XattrFlags, fgetxattr, fgetxattr_query, flistxattr, flistxattr_query, fsetxattr, getxattr,
+    getxattr_query, listxattr, listxattr_query,
+};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -44,6 +48,11 @@ pub(crate) fn of_file(found: &std::fs::Metadata) -> Metadata {
     builder(kind(found), found.len(), found.modified()).build()
 }
 
+/// Whether there is nothing of this name.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
 fn kind(found: &std::fs::Metadata) -> Kind {
     match found {
         found if found.is_file() => Kind::File,
@@ -52,9 +61,16 @@ fn kind(found: &std::fs::Metadata) -> Kind {
     }
 }
 
-/// Looks an object up.
+/// Looks an object up. A symbolic link to what cannot be reached is of an unknown kind, as in
+/// listings.
 pub(crate) fn look_up(path: &Path) -> io::Result<Metadata> {
-    let found = std::fs::metadata(path)?;
+    let found = match std::fs::metadata(path) {
+        Err(error) if !is_gone(&error) => {
+            let link = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_symlink);
+            return link.map(|link| of_file(&link)).ok_or(error);
+        }
+        found => found?,
+    };
     let mut builder = builder(kind(&found), found.len(), found.modified());
     let user = read_user(path)?;
     if !user.is_empty() {
@@ -113,10 +129,32 @@ fn read_value(
     }
 }
 
+/// Copies the user's metadata: all of it, also what is no text.
+pub(crate) fn copy_user(from: &File, to: &File) -> io::Result<()> {
+    let names = match read_value(|| flistxattr_query(from), |buffer| flistxattr(from, buffer)) {
+        // Not on this file system.
+        Err(Errno::NOTSUP) => return Ok(()),
+        names => names?,
+    };
+    for name in names.split_inclusive(|byte| *byte == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+        if !name.to_bytes().starts_with(PREFIX.as_bytes()) {
+            continue;
+        }
+        let query = || fgetxattr_query(from, name);
+        match read_value(query, |buffer| fgetxattr(from, name, buffer)) {
+            // It was removed meanwhile.
+            Err(Errno::NODATA) => {}
+            value => fsetxattr(to, name, &value?, XattrFlags::empty())?,
+        }
+    }
+    Ok(())
+}
+
 /// Sets the user's metadata.
-pub(crate) fn write_user(file: &File, user: &[(String, String)]) -> io::Result<()> {
+pub(crate) fn write_user(file: impl AsFd, user: &[(String, String)]) -> io::Result<()> {
     for (key, value) in user {
-        fsetxattr(file, format!("{PREFIX}{key}"), value.as_bytes(), XattrFlags::empty())?;
+        fsetxattr(&file, format!("{PREFIX}{key}"), value.as_bytes(), XattrFlags::empty())?;
     }
     Ok(())
 }

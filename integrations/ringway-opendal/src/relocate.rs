@@ -2,10 +2,10 @@
 
 use crate::disk::Disk;
 use crate::error::{failed, failed_unless, not_found};
-use crate::metadata::read_user;
+use crate::metadata::copy_user;
+use crate::publication::{Publication, Target};
 use crate::staged::{StagedFile, rename};
-use crate::write::Target;
-use opendal_core::{Buffer, Metadata, Result};
+use opendal_core::{Buffer, Error, Metadata, Result};
 use ringway::fs::File;
 use rustix::fs::{Mode, OFlags, open};
 use std::io::{self, ErrorKind, Read};
@@ -18,23 +18,27 @@ const STEP: u64 = 8 << 20;
 /// Copies an object: content, permissions and the user's metadata. The kernel copies the data, or
 /// shares it where the file system can (`copy_file_range(2)`). If the future is dropped, nothing is
 /// left, unless the copy is being given its name at that moment.
-pub(crate) async fn copy(from: PathBuf, mut to: Target) -> Result<Metadata> {
-    let source = {
-        let from = from.clone();
-        to.disk.engine.call(move || open_source(&from)).await.map_err(not_found("open"))?
-    };
+pub(crate) async fn copy(from: PathBuf, to: Target) -> Result<Metadata> {
+    let source = to.disk.engine.call(move || open_source(&from)).await;
+    let source = source.map_err(not_found("open"))?;
     let wanted = Arc::new(());
     let is_wanted = Arc::downgrade(&wanted);
-    let user = to.disk.call("read the metadata", move || read_user(&from)).await?;
-    to.user = user.into();
     let target = to.clone();
     let copy = move || {
-        let Target { disk, path, user, .. } = &target;
-        let staged = StagedFile::create(disk, path, user, Buffer::new())?;
-        copy_content(&source, &staged.file, &is_wanted).map(|()| staged)
+        let staged = target.create(Buffer::new())?;
+        let copied = copy_user(&source, &staged.file)
+            .and_then(|()| copy_content(&source, &staged.file, &is_wanted));
+        match copied {
+            Ok(()) => Ok(staged),
+            Err(error) => {
+                staged.name.remove();
+                Err(error)
+            }
+        }
     };
     let StagedFile { file, name } = to.disk.call("copy", copy).await?;
-    to.finish(File::from_fd(file.into(), &to.disk.engine), name).await
+    let file = File::from_fd(file.into(), &to.disk.engine);
+    Publication::of_file(to, file, name).finish().await
 }
 
 /// Blocks, but not for the other end of a FIFO.
@@ -89,8 +93,12 @@ pub(crate) async fn relocate(
     };
     disk.engine.call(work).await.map_err(failed_unless(exclusive, "rename"))?;
     let [old, new] = parents;
-    disk.sync_names(new.as_deref()).await?;
-    if old != new { disk.sync_names(old.as_deref()).await } else { Ok(()) }
+    // A repetition would not find the object under its old name.
+    disk.sync_names(new.as_deref()).await.map_err(Error::set_permanent)?;
+    if old != new {
+        disk.sync_names(old.as_deref()).await.map_err(Error::set_permanent)?;
+    }
+    Ok(())
 }
 
 /// Creates a directory.
@@ -99,4 +107,27 @@ pub(crate) async fn create_dir(disk: &Arc<Disk>, path: PathBuf) -> Result<()> {
     let created = disk.engine.call(move || on.dirs.create(&dir)).await;
     created.map_err(failed("create the directory"))?;
     disk.sync_names(Some(&path)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Durability;
+    use crate::test::faulty_disk;
+    use rustix::io::Errno;
+
+    /// A repetition would not find the object.
+    #[tokio::test]
+    async fn a_rename_that_is_not_synced_is_not_to_be_repeated() {
+        for sync in [0, 1] {
+            let root = tempfile::tempdir().unwrap();
+            let disk = faulty_disk(root.path(), Durability::Full, sync, Errno::BUSY);
+            let [from, to] = ["old/object", "new/object"].map(|key| root.path().join(key));
+            std::fs::create_dir(root.path().join("old")).unwrap();
+            std::fs::write(&from, "content").unwrap();
+            let error = relocate(&disk, from.clone(), to.clone(), false).await.unwrap_err();
+            assert!(!error.is_temporary(), "{error}");
+            assert!(to.exists() && !from.exists());
+        }
+    }
 }

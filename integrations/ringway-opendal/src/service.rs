@@ -6,9 +6,10 @@ use crate::disk::Disk;
 use crate::error::not_found;
 use crate::list::FsLister;
 use crate::metadata::look_up;
+use crate::publication::Target;
 use crate::read::FsReader;
 use crate::relocate::{copy, create_dir, relocate};
-use crate::write::{FsWriter, Target};
+use crate::write::FsWriter;
 use opendal_core::raw::{
     OpCopy, OpCreateDir, OpList, OpPresign, OpRead, OpRename, OpStat, OpWrite, RpCreateDir,
     RpPresign, RpRename, RpStat, Service, ServiceInfo, oio,
@@ -87,7 +88,7 @@ impl Service for FsService {
     }
 
     fn write(&self, ctx: &OperationContext, path: &str, op: OpWrite) -> Result<Self::Writer> {
-        let path = self.disk.path(path)?;
+        let path = self.disk.target(path)?;
         Ok(FsWriter::new(self.disk.clone(), path, ctx.executor().clone(), &op))
     }
 
@@ -104,7 +105,7 @@ impl Service for FsService {
         let from = self.disk.path(from)?;
         let target = Target {
             disk: self.disk.clone(),
-            path: self.disk.path(to)?,
+            path: self.disk.target(to)?,
             exclusive: op.if_not_exists(),
             user: Arc::new([]),
         };
@@ -118,7 +119,7 @@ impl Service for FsService {
         to: &str,
         op: OpRename,
     ) -> Result<RpRename> {
-        let (from, to) = (self.disk.path(from)?, self.disk.path(to)?);
+        let (from, to) = (self.disk.path(from)?, self.disk.target(to)?);
         relocate(&self.disk, from, to, op.if_not_exists()).await?;
         Ok(RpRename::default())
     }

@@ -8,16 +8,19 @@ use ringway_core::{OwnerProcess, run_in_background};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, open, renameat_with};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// The most bytes of an object's name in a temporary name: names have at most 255 bytes.
 const MAX_PREFIX: usize = 200;
 /// The most names to try. One is enough unless someone guesses 64 random bits.
 const MAX_TRIES: usize = 16;
+/// The most symbolic links in a row, as in the kernel.
+const MAX_LINKS: usize = 40;
 const SUFFIX: &str = ".tmp";
 /// Digits of the random part.
 const DIGITS: usize = 16;
@@ -29,80 +32,144 @@ pub(crate) struct StagedFile {
     pub(crate) name: StagedName,
 }
 
-/// The name of a staged file, if it has one. Dropping it removes the file.
+/// The name of a staged file, if it has one, and that of its object. Dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct StagedName {
     path: Option<PathBuf>,
+    /// The directory of temporary names.
+    dir: PathBuf,
+    object: PathBuf,
     /// A forked child's copy removes nothing.
     owner: OwnerProcess,
 }
 
 impl StagedFile {
     /// Creates a file that is to become the object at this path, with the user's metadata and the
-    /// beginning of its content.
+    /// beginning of its content. `exclusive`: only if nothing will have that name. Otherwise it
+    /// will replace what is there, if necessary behind symbolic links, and gets its permissions.
     pub(crate) fn create(
         disk: &Disk,
         target: &Path,
+        exclusive: bool,
         user: &[(String, String)],
         content: Buffer,
     ) -> io::Result<Self> {
-        let staged = match Self::empty(disk, target) {
+        let object = if exclusive { target.to_owned() } else { resolve(target)? };
+        let parent = object.parent().unwrap_or(&disk.root);
+        // What a link leads to may be on another file system than the root.
+        let dir = disk.staging.as_deref().filter(|_| object == target).unwrap_or(parent);
+        let old = if exclusive { None } else { object.symlink_metadata().ok() };
+        if old.as_ref().is_some_and(Metadata::is_dir) {
+            return Err(ErrorKind::IsADirectory.into());
+        }
+        let staged = match Self::empty(disk, dir, &object) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                disk.dirs.create(dir_of(disk, target))?;
-                Self::empty(disk, target)?
+                disk.dirs.create(dir)?;
+                Self::empty(disk, dir, &object)?
             }
             staged => staged?,
         };
-        write_user(&staged.file, user)?;
-        write_all(&staged.file, content)?;
-        Ok(staged)
+        match staged.fill(old.filter(Metadata::is_file), user, content) {
+            Ok(()) => Ok(staged),
+            Err(error) => {
+                staged.name.remove();
+                Err(error)
+            }
+        }
     }
 
-    fn empty(disk: &Disk, target: &Path) -> io::Result<Self> {
-        let dir = dir_of(disk, target);
+    fn empty(disk: &Disk, dir: &Path, object: &Path) -> io::Result<Self> {
         let (file, path) = match unnamed(disk, dir)? {
             Some(file) => (file, None),
             None => {
-                let (path, file) = with_random_name(dir, target, |path| {
+                let (path, file) = with_random_name(dir, object, |path| {
                     OpenOptions::new().write(true).create_new(true).open(path)
                 })?;
                 (file, Some(path))
             }
         };
-        Ok(Self { file, name: StagedName { path, owner: OwnerProcess::current() } })
+        let (dir, object) = (dir.to_owned(), object.to_owned());
+        Ok(Self { file, name: StagedName { path, dir, object, owner: OwnerProcess::current() } })
+    }
+
+    fn fill(
+        &self,
+        old: Option<Metadata>,
+        user: &[(String, String)],
+        content: Buffer,
+    ) -> io::Result<()> {
+        if let Some(old) = old {
+            let new = self.file.metadata()?;
+            if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
+                // Who may not give files away is the owner of what they write.
+                let _ = fchown(&self.file, Some(old.uid()), Some(old.gid()));
+            }
+            // A write clears the other bits (`S_ISUID`).
+            self.file.set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
+        }
+        write_user(&self.file, user)?;
+        write_all(&self.file, content)
     }
 
     /// Gives the file the name of its object. `exclusive`: only if nothing has that name
-    /// (AlreadyExists).
-    pub(crate) fn publish(mut self, disk: &Disk, target: &Path, exclusive: bool) -> io::Result<()> {
-        match self.take_name(disk, target, exclusive) {
+    /// (AlreadyExists). After an error it may be repeated.
+    pub(crate) fn publish(&mut self, disk: &Disk, exclusive: bool) -> io::Result<()> {
+        match self.take_name(exclusive) {
             // The directory is missing, or was removed meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let Some(parent) = target.parent() else { return Err(error) };
+                let Some(parent) = self.name.object.parent() else { return Err(error) };
                 disk.dirs.create(parent)?;
-                self.take_name(disk, target, exclusive)
+                self.take_name(exclusive)
             }
             taken => taken,
         }
     }
 
-    fn take_name(&mut self, disk: &Disk, target: &Path, exclusive: bool) -> io::Result<()> {
-        if self.name.path.is_none() {
-            match link(&self.file, target) {
+    fn take_name(&mut self, exclusive: bool) -> io::Result<()> {
+        let StagedName { path, dir, object, .. } = &mut self.name;
+        if path.is_none() {
+            match link(&self.file, object) {
                 // A link cannot replace a name, so it gets a temporary one, which is renamed.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && !exclusive => {
                     let link = |path: &Path| link(&self.file, path);
-                    let (path, ()) = with_random_name(dir_of(disk, target), target, link)?;
-                    self.name.path = Some(path);
+                    *path = Some(with_random_name(dir, object, link)?.0);
                 }
                 linked => return linked,
             }
         }
-        if let Some(path) = &self.name.path {
-            rename(path, target, exclusive)?;
+        if let Some(path) = path {
+            rename(path, object, exclusive)?;
         }
-        self.name.path = None;
+        *path = None;
         Ok(())
+    }
+}
+
+impl StagedName {
+    /// The directory of the object.
+    pub(crate) fn object_dir(&self) -> &Path {
+        self.object.parent().unwrap_or(&self.object)
+    }
+
+    /// Removes the file.
+    pub(crate) fn remove(mut self) {
+        if let Some(path) = self.path.take() {
+            // It is removed because of an error, which is the one to report, or on behalf of a
+            // writer that wants to hear of none.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// Removes the file on another thread. Does not block.
+    pub(crate) async fn discard(self, disk: &Disk) -> Result<(), opendal_core::Error> {
+        if self.path.is_none() {
+            return Ok(());
+        }
+        let remove = move || {
+            self.remove();
+            Ok(())
+        };
+        disk.call("remove the file", remove).await
     }
 }
 
@@ -137,9 +204,16 @@ pub(crate) fn rename(from: &Path, to: &Path, exclusive: bool) -> io::Result<()> 
     }
 }
 
-/// The directory of the file until it has its name.
-fn dir_of<'a>(disk: &'a Disk, target: &'a Path) -> &'a Path {
-    disk.staging.as_deref().or(target.parent()).unwrap_or(&disk.root)
+/// Where a write through symbolic links writes to, which may be missing.
+fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        // What is no link, or not accessible, is the next step's to judge.
+        let Ok(target) = std::fs::read_link(&path) else { return Ok(path) };
+        path.pop();
+        path.push(target);
+    }
+    Err(Errno::LOOP.into())
 }
 
 /// Creates a file without a name, if that is possible here.
@@ -214,24 +288,26 @@ mod tests {
         let mut disk = Disk::new(engine, root.path().to_owned(), None, durability);
         disk.has_proc = false;
         let target = root.path().join("dir").join("n".repeat(250));
-        let create = |content| StagedFile::create(&disk, &target, &[], Buffer::from(content));
+        let create =
+            |content| StagedFile::create(&disk, &target, false, &[], Buffer::from(content));
         let found = || std::fs::read_to_string(&target).unwrap();
 
-        let (first, second) = (create("first").unwrap(), create("second").unwrap());
+        let (mut first, mut second) = (create("first").unwrap(), create("second").unwrap());
         let staged = names(target.parent().unwrap());
         assert!(staged.len() == 2 && staged.iter().all(|name| is_temporary(name)), "{staged:?}");
-        first.publish(&disk, &target, true).unwrap();
-        let refused = second.publish(&disk, &target, true).unwrap_err();
+        first.publish(&disk, true).unwrap();
+        let refused = second.publish(&disk, true).unwrap_err();
         assert_eq!((refused.kind(), found()), (ErrorKind::AlreadyExists, "first".to_owned()));
-        create("third").unwrap().publish(&disk, &target, false).unwrap();
+        create("third").unwrap().publish(&disk, false).unwrap();
         assert_eq!(found(), "third");
 
         // The directory is removed while a file is written elsewhere.
         disk.staging = Some(root.path().join("staging"));
-        let create = |content| StagedFile::create(&disk, &target, &[], Buffer::from(content));
-        let staged = create("fourth").unwrap();
+        let create =
+            |content| StagedFile::create(&disk, &target, false, &[], Buffer::from(content));
+        let mut staged = create("fourth").unwrap();
         std::fs::remove_dir_all(target.parent().unwrap()).unwrap();
-        staged.publish(&disk, &target, false).unwrap();
+        staged.publish(&disk, false).unwrap();
         assert_eq!(found(), "fourth");
         drop(create("fifth").unwrap());
         // Another thread removes what was dropped.

@@ -76,12 +76,40 @@ async fn links_are_followed_once() {
     }
 }
 
+/// What cannot be reached through a link does not end the listing.
+#[tokio::test]
+async fn links_to_what_cannot_be_reached_are_listed() {
+    for files in each() {
+        files.op.write("object", "content").await.unwrap();
+        for (to, link) in [("circle", "circle"), (&*"n".repeat(300), "long")] {
+            std::os::unix::fs::symlink(to, files.path(link)).unwrap();
+        }
+        let expected = set(&["/", "circle", "long", "object"]);
+        for recursive in [false, true] {
+            assert_eq!(keys(&files, "/", recursive).await, expected);
+        }
+        for entry in files.op.list("/").await.unwrap() {
+            let mode = match entry.path() {
+                "/" => EntryMode::DIR,
+                "object" => EntryMode::FILE,
+                _ => EntryMode::Unknown,
+            };
+            assert_eq!(entry.metadata().mode(), mode, "{}", entry.path());
+            assert_eq!(files.op.stat(entry.path()).await.unwrap().mode(), mode);
+        }
+    }
+}
+
 #[tokio::test]
 async fn temporary_names_are_hidden() {
     for files in each() {
+        // Neither a directory nor a link is a file that is being written.
+        let [dir, link] = [".dir.0123456789abcdef.tmp/", ".link.0123456789abcdef.tmp"];
+        files.op.create_dir(dir).await.unwrap();
+        std::os::unix::fs::symlink(".hidden", files.path(link)).unwrap();
         std::fs::write(files.path(".object.0123456789abcdef.tmp"), "part").unwrap();
         std::fs::write(files.path(".hidden"), "object").unwrap();
-        assert_eq!(keys(&files, "/", true).await, set(&["/", ".hidden"]));
+        assert_eq!(keys(&files, "/", true).await, set(&["/", dir, ".hidden", link]));
     }
 }
 

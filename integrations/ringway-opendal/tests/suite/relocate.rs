@@ -24,6 +24,28 @@ async fn a_copy_is_another_object() {
     }
 }
 
+/// Also what this service does not show: what is no text.
+#[tokio::test]
+async fn a_copy_has_all_of_the_users_metadata() {
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+    for files in each() {
+        files.op.write("source", "x").await.unwrap();
+        let attributes: [(&str, &[u8]); 3] =
+            [("user.text", b"text"), ("user.bytes", b"\xff\0\xfe"), ("user.empty", b"")];
+        for (name, value) in attributes {
+            if setxattr(files.path("source"), name, value, XattrFlags::empty()).is_err() {
+                return println!("skipped: the temporary folder has no such attributes");
+            }
+        }
+        files.op.copy("source", "copy").await.unwrap();
+        for (name, value) in attributes {
+            let mut found = [0; 16];
+            let len = getxattr(files.path("copy"), name, &mut found).unwrap();
+            assert_eq!(&found[..len], value, "{name}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn copies_and_renames_replace() {
     for files in each() {

@@ -1,7 +1,8 @@
 use crate::support::{Files, bytes, each, kind};
-use opendal_core::ErrorKind;
-use ringway_opendal::Durability;
+use opendal_core::{ErrorKind, Operator};
+use ringway_opendal::{Durability, RingwayFs};
 use std::collections::HashMap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 #[tokio::test]
 async fn objects_of_all_lengths_are_written() {
@@ -130,6 +131,90 @@ async fn what_is_no_place_for_an_object_has_a_kind() {
         assert_eq!(kind(long.close().await), Some(ErrorKind::Unexpected));
         files.settles_to(&["dir/", "object"]).await;
     }
+}
+
+/// An object that is replaced keeps who may use it.
+#[tokio::test]
+async fn an_overwrite_keeps_the_permissions() {
+    for files in each() {
+        let owner = || {
+            let found = files.path("object").metadata().unwrap();
+            (found.mode() & 0o7777, found.uid(), found.gid())
+        };
+        files.op.write("object", "old").await.unwrap();
+        files.op.write("source", "copied").await.unwrap();
+        // Only root may give files away.
+        let _ = chown(files.path("object"), Some(1234), Some(4321));
+        for mode in [0o600, 0o640, 0o777] {
+            std::fs::set_permissions(files.path("object"), PermissionsExt::from_mode(mode))
+                .unwrap();
+            let before = owner();
+            assert_eq!(before.0, mode);
+            files.op.write("object", "new").await.unwrap();
+            assert_eq!(owner(), before);
+            let mut writer = files.op.writer("object").await.unwrap();
+            for _ in 0..3 {
+                writer.write(bytes(1000)).await.unwrap();
+            }
+            writer.close().await.unwrap();
+            assert_eq!(owner(), before);
+            // A copy has the permissions of its source.
+            files.op.copy("source", "object").await.unwrap();
+            assert_eq!((owner().1, owner().2), (before.1, before.2));
+        }
+    }
+}
+
+/// As with the host's file service, what a link leads to is written, and created.
+#[tokio::test]
+async fn a_write_follows_links() {
+    let staging = tempfile::tempdir().unwrap();
+    let mut all = each();
+    all.push(Files::with(|builder| builder.atomic_write_dir(staging.path().to_str().unwrap())));
+    for files in all {
+        files.op.create_dir("dir/").await.unwrap();
+        files.op.write("source", "copied").await.unwrap();
+        let links = [("dir/object", "link"), ("../link", "dir/second"), ("circle", "circle")];
+        for (to, link) in links {
+            std::os::unix::fs::symlink(to, files.path(link)).unwrap();
+        }
+        let found = || std::fs::read_to_string(files.path("dir/object")).unwrap();
+        files.op.write("link", "created").await.unwrap();
+        assert_eq!(found(), "created");
+        files.op.write("dir/second", "replaced").await.unwrap();
+        assert_eq!(found(), "replaced");
+        files.op.copy("source", "link").await.unwrap();
+        assert_eq!(found(), "copied");
+        let exclusive = files.op.write_with("link", "refused").if_not_exists(true).await;
+        assert_eq!(kind(exclusive), Some(ErrorKind::ConditionNotMatch));
+        assert!(files.op.write("circle", "x").await.is_err());
+        assert_eq!(found(), "copied");
+        for (to, link) in links {
+            assert_eq!(std::fs::read_link(files.path(link)).unwrap().to_str(), Some(to));
+        }
+        assert_eq!(std::fs::read_dir(staging.path()).unwrap().count(), 0);
+    }
+}
+
+/// Nothing is written next to the root.
+#[tokio::test]
+async fn the_root_is_no_object() {
+    let outside = tempfile::tempdir().unwrap();
+    let root = outside.path().join("root");
+    let op = Operator::new(RingwayFs::default().root(root.to_str().unwrap())).unwrap();
+    op.write("./a/./object", "x").await.unwrap();
+    assert_eq!(std::fs::read(root.join("a/object")).unwrap(), b"x");
+    let refused = Some(ErrorKind::IsADirectory);
+    for key in [".", "./."] {
+        assert_eq!(kind(op.write(key, "x").await), refused);
+        assert_eq!(kind(op.write_with(key, "x").append(true).await), refused);
+        assert_eq!(kind(op.copy("a/object", key).await), refused);
+        assert_eq!(kind(op.rename("a/object", key).await), refused);
+    }
+    // It is created by whatever is written first.
+    std::fs::remove_dir_all(&root).unwrap();
+    assert_eq!(kind(op.write(".", "x").await), refused);
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
 }
 
 #[tokio::test]
