@@ -129,12 +129,6 @@ func (f *File) scan(ranges []Range) (scan pageScan, err error) {
 	return newPageScan(ranges, info.Size(), int64(os.Getpagesize())), nil
 }
 
-// pageRead is a read that brings pages into the page cache: n bytes of them.
-type pageRead struct {
-	pages extent
-	n     int
-}
-
 // warmPages reads the pages of a scan that are missing. The file is held open.
 func (f *File) warmPages(ctx context.Context, scan pageScan) (warmed Warmed, err error) {
 	// Nobody looks at the bytes: the reads of the queues share one buffer.
@@ -153,7 +147,7 @@ func (f *File) warmPages(ctx context.Context, scan pageScan) (warmed Warmed, err
 		}
 		batch := make([]Transfer, len(reads))
 		for i, r := range reads {
-			batch[i] = Transfer{P: buffer.memory[:r.n], Off: r.pages.start}
+			batch[i] = Transfer{P: buffer.memory[:r.len()], Off: r.start}
 		}
 		if f.supportsBatch(opRead) {
 			f.submitBatch(ctx, opRead, batch)
@@ -174,7 +168,7 @@ func (f *File) warmPages(ctx context.Context, scan pageScan) (warmed Warmed, err
 }
 
 // missing continues a scan until there are enough reads, or to its end.
-func (f *File) missing(ctx context.Context, scan *pageScan) (reads []pageRead) {
+func (f *File) missing(ctx context.Context, scan *pageScan) (reads []extent) {
 	var p [2]byte
 	for bytes := int64(0); len(reads)+1 < warmReads && bytes < warmBytes && ctx.Err() == nil; {
 		off, n := scan.next()
@@ -187,10 +181,10 @@ func (f *File) missing(ctx context.Context, scan *pageScan) (reads []pageRead) {
 		}
 		first, rest := scan.advance(cached)
 		if first.start < first.end {
-			reads = append(reads, pageRead{first, first.len()}) // Some of its blocks may be there.
+			reads = append(reads, first) // Whole: some of its blocks may be there.
 		}
 		if rest.start < rest.end {
-			reads = append(reads, pageRead{rest, rest.len()})
+			reads = append(reads, rest)
 		}
 		bytes += rest.end - first.start
 	}
@@ -225,11 +219,10 @@ func (f *File) readInParallel(ctx context.Context, batch []Transfer) {
 }
 
 // add adds the result of a read.
-func (w *Warmed) add(r pageRead, t *Transfer) {
-	size := r.pages.end - r.pages.start
+func (w *Warmed) add(r extent, t *Transfer) {
 	switch {
 	case t.Err != nil:
-		w.fail(Range{r.pages.start, size}, t.Err)
+		w.fail(Range{r.start, r.end - r.start}, t.Err)
 	default:
 		w.Read += int64(t.N)
 	}

@@ -115,7 +115,7 @@ fn warm_file(handle: &mut QueueHandle, ranges: &mut [Range]) -> Result<(), Failu
         }
         let mut results = vec![-i64::from(libc::EIO); missing.len()];
         read(handle, &file, &missing, &mut results)?;
-        for ((pages, _), result) in missing.into_iter().zip(results) {
+        for (pages, result) in missing.into_iter().zip(results) {
             if result < 0 {
                 unread.push(pages, result);
             }
@@ -137,9 +137,8 @@ fn length(file: &File) -> Result<u64, c_int> {
     if metadata.is_file() && !file.is_direct() { Ok(metadata.len()) } else { Err(libc::EINVAL) }
 }
 
-/// Continues a scan until there are enough reads, or to its end. Returns the pages of each read,
-/// and how many bytes of them to read.
-fn missing(file: &File, scan: &mut PageScan) -> Vec<(std::ops::Range<u64>, usize)> {
+/// Continues a scan until there are enough reads, or to its end. Returns the pages of each read.
+fn missing(file: &File, scan: &mut PageScan) -> Vec<std::ops::Range<u64>> {
     let mut reads = Vec::new();
     // (A missing page takes up to two reads.)
     while reads.len() + 1 < MOST_READS
@@ -147,13 +146,8 @@ fn missing(file: &File, scan: &mut PageScan) -> Vec<(std::ops::Range<u64>, usize
     {
         let cached = file.read_now_partly(&mut [0; 2][..probe.len], probe.offset);
         let Some(MissingPages { first, rest, .. }) = scan.advance(cached) else { continue };
-        // Whole, since some of its blocks may be there.
-        let len = (first.end - first.start) as usize;
-        reads.push((first, len));
-        if !rest.is_empty() {
-            let len = (rest.end - rest.start) as usize;
-            reads.push((rest, len));
-        }
+        // (The first page whole, since some of its blocks may be there.)
+        reads.extend([first, rest].into_iter().filter(|pages| !pages.is_empty()));
     }
     reads
 }
@@ -162,7 +156,7 @@ fn missing(file: &File, scan: &mut PageScan) -> Vec<(std::ops::Range<u64>, usize
 fn read(
     handle: &mut QueueHandle,
     file: &File,
-    missing: &[(std::ops::Range<u64>, usize)],
+    missing: &[std::ops::Range<u64>],
     results: &mut [i64],
 ) -> Result<(), Failure> {
     let mut reads = WaitedReads::default();
@@ -172,14 +166,14 @@ fn read(
         }
     };
     let mut done = Ok(());
-    for (number, (pages, len)) in missing.iter().enumerate() {
+    for (number, pages) in missing.iter().enumerate() {
         if handle.queue.free_slots() == 0 {
             done = reads.wait(handle, 1, &mut set);
         }
         if done.is_err() {
             break;
         }
-        let operation = op::read_discard(file, pages.start, *len);
+        let operation = op::read_discard(file, pages.start, (pages.end - pages.start) as usize);
         if let Err(refused) = reads.push(handle, operation, number) {
             set(number, refused);
         }

@@ -51,20 +51,14 @@ pub struct UnreadRange {
 
 /// Reads in flight, or their results.
 struct WarmBatch<'a> {
-    reads: Vec<PageRead>,
+    /// The pages that each brings into the page cache.
+    reads: Vec<Range<u64>>,
     state: BatchState<'a>,
 }
 
 enum BatchState<'a> {
     InFlight(OpFuture<'a, Vec<Operation>>),
     Done(Vec<OpResult>),
-}
-
-/// A read that brings pages into the page cache.
-struct PageRead {
-    range: Range<u64>,
-    /// Its bytes.
-    len: usize,
 }
 
 impl File {
@@ -169,7 +163,7 @@ impl File {
     ///
     /// A look that misses makes the kernel send a request of its own to the device; those of a
     /// batch go together. So the more looks miss in a row, the more pages are read without one.
-    async fn missing(&self, scan: &mut PageScan, looks: &CacheHint) -> Vec<PageRead> {
+    async fn missing(&self, scan: &mut PageScan, looks: &CacheHint) -> Vec<Range<u64>> {
         let (mut reads, mut bytes) = (Vec::new(), 0);
         while let Some(probe) = scan.probe() {
             poll_fn(|cx| poll_proceed(cx, 0)).await;
@@ -196,12 +190,12 @@ impl File {
     }
 
     /// Submits reads.
-    async fn begin_batch(&self, reads: Vec<PageRead>) -> WarmBatch<'_> {
-        let copied = reads.iter().map(|read| read.len).sum::<usize>().min(COPY_STEP);
+    async fn begin_batch(&self, reads: Vec<Range<u64>>) -> WarmBatch<'_> {
+        let copied = reads.iter().map(len_of).sum::<usize>().min(COPY_STEP);
         poll_fn(|cx| poll_proceed(cx, copied)).await;
         let operations: Vec<_> = reads
             .iter()
-            .map(|read| op::read_discard(self.core(), read.range.start, read.len).exact())
+            .map(|read| op::read_discard(self.core(), read.start, len_of(read)).exact())
             .collect();
         let mut future = OpFuture::new(&self.engine().inner, self.schedule(), operations);
         let first = |cx: &mut std::task::Context<'_>| {
@@ -223,7 +217,7 @@ impl Warmed {
             BatchState::Done(results) => results,
         };
         let mut results = results.into_iter();
-        for PageRead { range, .. } in batch.reads {
+        for range in batch.reads {
             // A forked child has no results: they belong to the parent.
             match results.next().map_or_else(|| Err(forked()), number) {
                 // (Less if the file has become shorter meanwhile.)
@@ -249,10 +243,14 @@ impl Warmed {
 
 /// The reads of missing pages: of the first one, which the kernel may be reading already, and of
 /// those after it. (Of a page whole: some of its blocks may be there.)
-fn reads_of(missing: MissingPages) -> impl Iterator<Item = PageRead> {
+fn reads_of(missing: MissingPages) -> impl Iterator<Item = Range<u64>> {
     let MissingPages { first, rest, .. } = missing;
-    let read = |range: Range<u64>| PageRead { len: (range.end - range.start) as usize, range };
-    [first, rest].into_iter().filter(|range| !range.is_empty()).map(read)
+    [first, rest].into_iter().filter(|range| !range.is_empty())
+}
+
+/// The bytes of a read.
+fn len_of(read: &Range<u64>) -> usize {
+    (read.end - read.start) as usize
 }
 
 /// The size of a page of the page cache.
