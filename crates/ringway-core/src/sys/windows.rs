@@ -10,7 +10,7 @@
 #![allow(missing_docs, clippy::missing_safety_doc, non_camel_case_types)]
 
 use std::borrow::Cow;
-use std::ffi::{CStr, OsStr, OsString, c_int, c_uint, c_ulong};
+use std::ffi::{CStr, OsStr, OsString, c_uint, c_ulong};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::mem::ManuallyDrop;
@@ -36,7 +36,7 @@ use windows_sys::Win32::Storage::FileSystem::{
 use windows_sys::Win32::System::IO::{IO_STATUS_BLOCK, OVERLAPPED};
 use windows_sys::Win32::System::Threading::WaitForMultipleObjects;
 
-pub use std::ffi::c_char;
+pub use std::ffi::{c_char, c_int};
 
 type Fd = super::RawFd;
 
