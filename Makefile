@@ -69,6 +69,7 @@ needs.fuzz := $(BUILD_NEEDS) c++ fuzz go
 needs.sanitize := $(BUILD_NEEDS) rust-src
 needs.compare := rust-current cc
 needs.data-bench := rust-current cc
+needs.test-data-engines := rust-current cc fmt clippy
 needs.test-integrations := rust-current cc fmt clippy
 needs.cluster := rust-current cc
 needs.go-bench := go rust cc
@@ -90,7 +91,8 @@ NEEDED = $(sort $(foreach goal,$(GOALS),$(needs.$(goal))))
 .PHONY: $(patsubst needs.%,%,$(filter needs.%,$(.VARIABLES))) help print-needs clean
 .PHONY: test-in-turn test-and-compile test-side-by-side check-texts compile-crates compile-bindings
 .PHONY: uninstall uninstall-command uninstall-c uninstall-rocksdb uninstall-ocaml
-.PHONY: check-crates check-bindings check-data-engines test-crates test-bindings test-data-engines
+.PHONY: check-crates check-bindings check-loom check-compare check-data-engines
+.PHONY: test-crates test-bindings test-go-and-data
 
 # With SETUP=list nothing is built: the one recipe lists what is missing for the given targets, or
 # for all of them.
@@ -201,7 +203,8 @@ install-ocaml: ## the OCaml libraries, to where findlib looks below PREFIX
 
 # Packages are installed before anything is built. Most tests wait, for disks and for deadlines, so
 # what is tested later is compiled meanwhile. The tests of the crates run alone: some change limits
-# of the system.
+# of the system. What takes long to compile next to what it finds is left to `test-long`: Ballista
+# and the programs next to DataFusion's reader, `compare` and its peers, the build for loom.
 test: ## formatting, lints and the tests of every language, in half an hour: CI
 	@$(NEED) $(needs.test)
 	@scripts/repeat-failures.sh $(TARGET)/test.log $(MAKE) --no-print-directory test-in-turn
@@ -222,7 +225,7 @@ test-in-turn:
 	$(MAKE) -j2 test-side-by-side
 
 test-and-compile: test-crates meanwhile-compile-bindings
-test-side-by-side: test-bindings meanwhile-test-data-engines
+test-side-by-side: test-bindings meanwhile-test-go-and-data
 
 # Cargo would take part in make's job control, and compile with one processor.
 ALONE := env -u MAKEFLAGS -u MFLAGS
@@ -262,8 +265,7 @@ test-long: ## all of `make test` and what takes longer: more cases, systems and 
 	$(MAKE) -C go test-long
 	$(MAKE) -C ocaml test-long
 	$(MAKE) -C python test
-	$(DATA_ENGINES) test --workspace
-	$(MAKE) test-integrations
+	$(MAKE) test-data-engines test-integrations
 
 # The code for macOS and FreeBSD, in a build for Linux that uses none of Linux's own interfaces.
 PORTABLE := RUSTFLAGS="--cfg ringway_portable" CARGO_TARGET_DIR=$(TARGET)/portable \
@@ -296,9 +298,13 @@ compile-bindings: check-bindings
 test-bindings:
 	$(MAKE) -C crates/ringway-c -j2 -Otarget test
 	$(MAKE) -C rocksdb test
-	$(MAKE) -C go test
 	$(MAKE) -C ocaml test
 	$(MAKE) test-python
+
+test-go-and-data:
+	$(MAKE) -C go test
+	$(DATA_ENGINES) fmt --all --check
+	$(DATA_ENGINES) test -p ringway-datafusion
 
 test-python: ## the tests of the Python package
 	@$(NEED) $(needs.test-python)
@@ -312,7 +318,8 @@ test-integrations: ## OpenDAL's service and foyer's engine
 	$(INTEGRATIONS) fmt --check $(FOYER)
 	$(INTEGRATIONS) test $(FOYER) --target-dir target
 
-test-data-engines:
+test-data-engines: ## DataFusion's reader, Ballista's shuffle, SQL and the programs that measure
+	@$(NEED) $(needs.test-data-engines)
 	$(DATA_ENGINES) fmt --all --check
 	$(DATA_ENGINES) test --workspace
 
@@ -323,7 +330,7 @@ meanwhile-%:
 	cat $(TARGET)/$*.log; exit $$status
 
 check: check-crates check-bindings check-targets ## formatting, lints and long lines, no tests
-check: check-data-engines
+check: check-loom check-compare check-data-engines
 	$(MAKE) -C go check-all
 
 # The backends for tests must not be in the libraries by default: nobody may enable them unseen.
@@ -347,14 +354,18 @@ check-crates: check-texts
 	$(CARGO) clippy -p ringway-c -- -D warnings
 
 check-bindings:
-	RUSTFLAGS="--cfg ringway_loom" CARGO_TARGET_DIR=$(TARGET)/loom \
-		$(ALONE) $(CARGO) check -p ringway --lib --profile test
-	$(ALONE) $(CARGO) clippy --manifest-path compare/Cargo.toml --target-dir $(PEERS) \
-		--all-targets -- -D warnings
 	$(MAKE) -C crates/ringway-c headers pages
 	$(MAKE) -C go check
 	$(MAKE) -C ocaml check
 	$(MAKE) -C python check
+
+check-loom:
+	RUSTFLAGS="--cfg ringway_loom" CARGO_TARGET_DIR=$(TARGET)/loom \
+		$(ALONE) $(CARGO) check -p ringway --lib --profile test
+
+check-compare:
+	$(ALONE) $(CARGO) clippy --manifest-path compare/Cargo.toml --target-dir $(PEERS) \
+		--all-targets -- -D warnings
 
 check-targets: ## that all compiles for the other processors and systems, and with the oldest Rust
 	@$(NEED) $(needs.check-targets)

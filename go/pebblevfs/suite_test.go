@@ -9,7 +9,6 @@ package pebblevfs_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -23,8 +22,8 @@ type suitePackage struct {
 	path string
 	// skip are tests that do not work on a directory, each with the reason.
 	skip suite.Skips
-	// slow are tests that only RINGWAY_LONG runs; "*" stands for all.
-	slow []string
+	// slow means with RINGWAY_LONG only.
+	slow bool
 	// brief and long are arguments without and with RINGWAY_LONG.
 	brief, long []string
 	// one means on io_uring only, without RINGWAY_LONG.
@@ -38,29 +37,17 @@ var suitePackages = []suitePackage{
 	{path: "./objstorage/objstorageprovider", skip: suite.Skips{
 		"TestProvider/local_readahead": "expects a file without sync_file_range",
 	}},
-	{path: "./tool",
+	{path: "./tool", slow: true,
 		skip: suite.Skips{"TestDB/db_properties": "expects a slash in a name, as of MemFS"}},
-	{path: "./replay", slow: []string{"*"}, skip: suite.Skips{"TestReplay": dumps,
+	{path: "./replay", slow: true, skip: suite.Skips{"TestReplay": dumps,
 		"TestReplayPaced": dumps}},
-	{path: "./metamorphic", slow: []string{"*"},
+	{path: "./metamorphic", slow: true,
 		skip: suite.Skips{"TestOptionsRoundtrip": "compares two file systems of NewMem"}},
 	// Random operations on databases with various options, whose histories must be equal.
 	{path: "./internal/metamorphic", one: true, brief: []string{"-seed=1", "-fs=disk",
 		"-ops=uniform:500-1000"}, long: []string{"-seed=2", "-fs=disk"}},
-	{path: "./sstable", one: true, slow: []string{
-		"TestBytesIterated", "TestReader", "TestCompactionIteratorSetupForCompaction",
-		"TestWriterRoundTrip",
-	}},
-	{path: ".", one: true, slow: []string{
-		"TestSnapshotRangeDeletionStress", "TestCorruptReadError", "TestSharedTableConcurrent",
-		"TestFlushDelayStress",
-		"TestPebblev1MigrationRace", "TestCheckpointCompaction", "TestCheckpointManyFiles",
-		"TestIngestFlushQueuedMemTable",
-		"TestDBConcurrentCompactClose", "TestIteratorRandomizedBlockIntervalFilter",
-		"TestMetricsWALBytesWrittenMonotonicity",
-		// It measures waits of some milliseconds, which are shorter on a busy machine.
-		"TestBatchCommitStats",
-	}, skip: suite.Skips{
+	{path: "./sstable", slow: true},
+	{path: ".", slow: true, skip: suite.Skips{
 		"TestIngestCleanup":    "expects that an open file cannot be removed",
 		"TestCheckConsistency": "expects that ./test is not test",
 	}},
@@ -104,7 +91,7 @@ func TestPebbleSuite(t *testing.T) {
 		}
 		for _, backend := range backends {
 			if !suite.Long() &&
-				(slices.Contains(p.slow, "*") || p.one && backend != ringway.BackendURing) {
+				(p.slow || p.one && backend != ringway.BackendURing) {
 				continue
 			}
 			t.Run(string(backend)+"/"+p.path, func(t *testing.T) { p.test(t, m, backend) })
@@ -127,7 +114,7 @@ func (p *suitePackage) test(t *testing.T, m *suite.Module, backend ringway.Backe
 		skip.Test(t, err)
 	}
 	engine.Close()
-	args := append(p.skip.Flag(p.slow...), p.brief...)
+	args := append(p.skip.Flag(), p.brief...)
 	if suite.Long() {
 		args = append(p.skip.Flag(), p.long...)
 	}

@@ -473,8 +473,8 @@ fn other_kinds_of_files_are_refused() {
 #[test]
 fn verify_checks_every_backend_and_finds_nothing_wrong() {
     for folder in folders() {
-        let args = words("--size 1m --rw randread,write,randwrite,randrw --depth 1,8 --jobs 2");
-        let more = words("--bs 4k,16k --verify --direct 0,1 --csv - --requests 100 --repeat 2");
+        let args = words("--size 1m --rw randread,write,randwrite,randrw --depth 8 --jobs 2");
+        let more = words("--bs 4k,16k --verify --direct 0,1 --csv - --requests 100 --repeat 1");
         let csv = succeeded(&bench(folder.path(), &[&args[..], &more].concat()));
         let mut csv = csv::Reader::from_reader(csv.as_bytes());
         let headers = csv.headers().unwrap().clone();

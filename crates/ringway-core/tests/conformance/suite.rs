@@ -167,7 +167,7 @@ const CASES: &[Case] = cases! {
 };
 
 /// A leg runs one of so many shares of the data. `RINGWAY_LONG=1`: all of it.
-const SHARES: usize = 3;
+const SHARES: usize = 6;
 
 /// Set in a child process that runs one case: its title.
 const ALONE: &str = "RINGWAY_TEST_ALONE";
