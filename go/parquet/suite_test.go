@@ -1,6 +1,6 @@
 //go:build linux
 
-// Runs the tests of parquet-go on ringway.
+// Runs the tests of parquet-go on ringway, with RINGWAY_LONG=1.
 
 package parquet_test
 
@@ -22,8 +22,8 @@ var skipped = suite.Skips{
 // The library's tests pass in a copy that reads every Parquet file through ringway. Most of the
 // tests read from memory otherwise.
 func TestParquetGoSuite(t *testing.T) {
-	if testing.Short() {
-		t.Skip("skipped: -short")
+	if !suite.Long() {
+		t.Skip("skipped: RINGWAY_LONG=1 runs it; the library's tests compile for minutes")
 	}
 	m := suite.Copy(t, "github.com/parquet-go/parquet-go",
 		map[string]string{"github.com/ringway-io/ringway/go": ".."})
@@ -32,17 +32,11 @@ func TestParquetGoSuite(t *testing.T) {
 		"\tif Through != nil {\n\t\tr = Through(r, size)\n\t}\n")
 	m.Add("through.go", []byte("package parquet\n\nimport \"io\"\n\n"+
 		"var Through func(r io.ReaderAt, size int64) io.ReaderAt\n"))
-	if suite.Long() {
-		t.Run("os", func(t *testing.T) {
-			skipped.Control(t, m.Test(t, ".", []string{"RINGWAY_SUITE_READ=os"}))
-		})
-	}
+	t.Run("os", func(t *testing.T) {
+		skipped.Control(t, m.Test(t, ".", []string{"RINGWAY_SUITE_READ=os"}))
+	})
 	for _, backend := range backends {
 		for _, way := range []string{"direct", "buffered"} {
-			// TestSameRows has all of them.
-			if key := string(backend) + " " + way; !suite.Long() && key != "uring buffered" {
-				continue
-			}
 			t.Run(string(backend)+"/"+way, func(t *testing.T) {
 				engine, err := ringway.New(ringway.Options{Backend: backend})
 				if err != nil {
