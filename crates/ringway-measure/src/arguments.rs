@@ -29,3 +29,15 @@ impl Arguments {
         self.word(at).map_or(default, parse)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_has_a_default() {
+        let arguments = Arguments(vec!["cold".into(), "16".into()]);
+        assert_eq!((arguments.word(0), arguments.word(2)), (Some("cold"), None));
+        assert_eq!((arguments.number(1, 256), arguments.number(2, 5)), (16, 5));
+    }
+}

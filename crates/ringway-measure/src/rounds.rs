@@ -430,6 +430,24 @@ mod tests {
     }
 
     #[test]
+    fn what_work_costs_is_measured_and_shown() {
+        let busy = |time: Duration| {
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < time {}
+        };
+        let time = Duration::from_millis(20);
+        let row = Row::measure("r".into(), 1, vec![("a", 1), ("b", 4)], None, |times| {
+            Ok(Turn::measure(10, || busy(time * *times)))
+        });
+        let turn = &row.entry("a").unwrap().turns[0];
+        assert!(turn.get(OPS).unwrap() <= 500.0 && turn.get(CPU).unwrap() > 0.0, "{turn:?}");
+        let table = table(&[row], &["who"], &costs("a"));
+        let headings = ["who", OPS, "±", CPU, "±", "ops/s vs a", "CPU vs a"];
+        assert_eq!(table.headings, headings);
+        assert_eq!(table.rows[0][5..], ["1.00×", "1.00×"]);
+    }
+
+    #[test]
     fn who_fails_or_finds_something_else_is_left_out() {
         let mut turns = 0;
         let contestants = vec![("good", 1), ("wrong", 2), ("failed", 3)];
