@@ -499,7 +499,7 @@ go-bench: ## Go: next to os.File with many readers, in about a minute; ARGS=-ful
 
 python-bench: ## Python: next to aiofiles, aiofile, anyio and threads; ARGS="cached --seconds 1"
 	@$(NEED) $(needs.python-bench)
-	$(MAKE) -C python bench ARGS="$(ARGS)"
+	$(MAKE) -C python bench ARGS="$(ARGS)" REPORT="$(REPORT)"
 
 ocaml-bench: ## OCaml: next to Unix, Lwt_unix, Lwt_io and Eio; ARGS="..."
 	@$(NEED) $(needs.ocaml-bench)

@@ -163,100 +163,100 @@ impl Workload {
 
     /// The words that select the row with `--only`.
     pub fn words(&self) -> Vec<String> {
-        let readers = self.readers.to_string();
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        let operation = match self.operation {
-            Operation::Read => "read",
-            Operation::Write => "write",
-            Operation::Ranges => return words(&["ranges"]),
-            Operation::Sum => return words(&["sum"]),
-            Operation::Timer => return words(&["streams", "timer", &readers]),
-            Operation::Small => return words(&["streams", "small", &readers]),
-            Operation::Cold => return words(&["streams", "cold", &readers]),
-            Operation::Busy => return words(&["busy", "task"]),
-            Operation::BlockOn => return words(&["busy", "block_on"]),
-            Operation::Submitted => return words(&["busy", "submitted"]),
-            Operation::Null { workers } => {
-                return words(&["null", &readers, &format!("{workers}w")]);
-            }
-            Operation::Polls => return words(&["polls"]),
-            Operation::Puts => return words(&["puts"]),
-            Operation::Scan { .. } => return words(&["scan", &readers]),
-            Operation::Stall { .. } => return words(&["stall", &readers]),
-        };
-        let size = match self.block {
-            block if block >= 1 << 20 => format!("{}m", block >> 20),
-            block => format!("{}k", block >> 10),
-        };
-        let cache = if self.direct { "direct" } else { "cached" };
-        words(&[operation, &size, cache, self.order_text(), &readers])
+        self.names().0.split(' ').map(str::to_owned).collect()
     }
 
-    fn order_text(&self) -> &'static str {
-        if self.order == Order::Sequential { "sequential" } else { "random" }
+    /// The words, and the title.
+    fn names(&self) -> (String, String) {
+        let (readers, block) = (self.readers, bytes_text(self.block as u64));
+        let many = |noun| plural(readers as u64, noun);
+        match self.operation {
+            Operation::Read => self.names_of_blocks("read", "reads", "cached"),
+            Operation::Write => self.names_of_blocks("write", "writes with fdatasync", "buffered"),
+            Operation::Ranges => {
+                ("ranges".into(), format!("{RANGES} scattered {block} direct reads as one request"))
+            }
+            Operation::Sum => {
+                ("sum".into(), format!("Sum of a cached file's bytes, read in {block} blocks"))
+            }
+            Operation::Timer => (
+                format!("streams timer {readers}"),
+                format!("Lateness of a 2 ms timer next to {}", many("cached stream")),
+            ),
+            Operation::Small => (
+                format!("streams small {readers}"),
+                format!("Cached 4 KiB reads next to {}", many("cached stream")),
+            ),
+            Operation::Cold => (
+                format!("streams cold {readers}"),
+                format!("Lateness of a 2 ms timer next to {}", many("cold stream")),
+            ),
+            Operation::Busy => (
+                "busy task".into(),
+                format!("{block} direct reads in a task next to a busy worker"),
+            ),
+            Operation::BlockOn => (
+                "busy block_on".into(),
+                format!("{block} direct reads in block_on next to a busy worker"),
+            ),
+            Operation::Submitted => (
+                "busy submitted".into(),
+                format!("{block} direct reads submitted by a busy worker"),
+            ),
+            Operation::Null { workers } => (
+                format!("null {readers} {workers}w"),
+                format!(
+                    "Reads on the null backend, {}, {}",
+                    many("task"),
+                    plural(workers as u64, "worker")
+                ),
+            ),
+            Operation::Polls => (
+                "polls".into(),
+                format!(
+                    "Longest polls on the null backend, {}, {POLLS_WORKERS} workers",
+                    many("task")
+                ),
+            ),
+            Operation::Puts => {
+                ("puts".into(), format!("Durable puts of {block} records, {}", many("task")))
+            }
+            Operation::Scan { cached } => {
+                let cache = if cached { "cached" } else { "cold" };
+                (format!("scan {readers}"), format!("{cache}, {readers} in flight"))
+            }
+            Operation::Stall { overwrite } => {
+                let title = match (overwrite, self.direct) {
+                    (true, _) => "direct overwrite",
+                    (false, true) => "direct read",
+                    (false, false) => "cached read",
+                };
+                (format!("stall {readers}"), title.into())
+            }
+        }
+    }
+
+    /// Those of rows with many block sizes; `cached` is what they are without direct I/O.
+    fn names_of_blocks(&self, word: &str, operations: &str, cached: &str) -> (String, String) {
+        let Self { block, readers, .. } = *self;
+        let size = if block >= 1 << 20 {
+            format!("{}m", block >> 20)
+        } else {
+            format!("{}k", block >> 10)
+        };
+        let order = if self.order == Order::Sequential { "sequential" } else { "random" };
+        let [word_of_cache, cache] = if self.direct { ["direct"; 2] } else { ["cached", cached] };
+        let (bytes, tasks) = (bytes_text(block as u64), plural(readers as u64, "task"));
+        (
+            format!("{word} {size} {word_of_cache} {order} {readers}"),
+            format!("{bytes} {order} {operations}, {cache}, {tasks}"),
+        )
     }
 }
 
 /// The row's title, such as "4 KiB random reads, direct, 128 tasks".
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (readers, block) = (self.readers, bytes_text(self.block as u64));
-        let tasks = plural(readers as u64, "task");
-        let operation = match self.operation {
-            Operation::Read => "reads",
-            Operation::Write => "writes with fdatasync",
-            Operation::Ranges => {
-                return write!(f, "{RANGES} scattered {block} direct reads as one request");
-            }
-            Operation::Sum => {
-                return write!(f, "Sum of a cached file's bytes, read in {block} blocks");
-            }
-            Operation::Timer => {
-                let streams = plural(readers as u64, "cached stream");
-                return write!(f, "Lateness of a 2 ms timer next to {streams}");
-            }
-            Operation::Small => {
-                let streams = plural(readers as u64, "cached stream");
-                return write!(f, "Cached 4 KiB reads next to {streams}");
-            }
-            Operation::Cold => {
-                let streams = plural(readers as u64, "cold stream");
-                return write!(f, "Lateness of a 2 ms timer next to {streams}");
-            }
-            Operation::Busy => {
-                return write!(f, "{block} direct reads in a task next to a busy worker");
-            }
-            Operation::BlockOn => {
-                return write!(f, "{block} direct reads in block_on next to a busy worker");
-            }
-            Operation::Submitted => {
-                return write!(f, "{block} direct reads submitted by a busy worker");
-            }
-            Operation::Null { workers } => {
-                let workers = plural(workers as u64, "worker");
-                return write!(f, "Reads on the null backend, {tasks}, {workers}");
-            }
-            Operation::Polls => {
-                return write!(
-                    f,
-                    "Longest polls on the null backend, {tasks}, {POLLS_WORKERS} workers"
-                );
-            }
-            Operation::Puts => return write!(f, "Durable puts of {block} records, {tasks}"),
-            Operation::Scan { cached } => {
-                let cache = if cached { "cached" } else { "cold" };
-                return write!(f, "{cache}, {readers} in flight");
-            }
-            Operation::Stall { overwrite: true } => return f.write_str("direct overwrite"),
-            Operation::Stall { overwrite: false } => {
-                return f.write_str(if self.direct { "direct read" } else { "cached read" });
-            }
-        };
-        let cache = match (self.direct, self.operation) {
-            (true, _) => "direct",
-            (false, Operation::Write) => "buffered",
-            (false, _) => "cached",
-        };
-        write!(f, "{block} {} {operation}, {cache}, {tasks}", self.order_text())
+        f.write_str(&self.names().1)
     }
 }

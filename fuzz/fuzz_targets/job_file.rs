@@ -11,8 +11,8 @@ fuzz_target!(|text: &str| {
     let mut include = |_: &str, name: &str| Ok((name.to_owned(), text.to_owned()));
     match job_file::parse(text, &mut include) {
         Ok(file) => {
-            assert!(!file.jobs.is_empty());
-            for job in &file.jobs {
+            assert!(!file.workloads.is_empty());
+            for job in &file.workloads {
                 assert!(!job.name.is_empty());
                 assert!(job.block_size > 0 && job.depth > 0 && job.jobs > 0);
                 assert!(job.batch.is_some_and(|batch| (1..=job.depth).contains(&batch)));

@@ -54,25 +54,21 @@ let unavailable = "unavailable: "
 
 let child text name path blocks seconds =
   ignore (Unix.alarm time_limit);
-  let window = Sample.Window.create () in
+  let row = Option.get (Row.of_string text) in
+  let window = Sample.Window.create row in
   let contestant = Option.get (Contestant.find name) in
   (match contestant.prepare () with
   | () -> ()
   | exception Contestant.Unavailable reason ->
       print_endline (unavailable ^ String.concat " " (String.split_on_char '\n' reason));
       Unix._exit 0);
-  let row = Option.get (Row.of_string text) in
   let run = Option.get (contestant.run row) in
   let job =
     { Job.window; path; blocks = int_of_string blocks; seconds = float_of_string seconds }
   in
   let sample = run job in
-  let figures =
-    if Sys.getenv_opt "RINGWAY_BENCH_COUNT" = None then Sample.figures row sample
-    else Sample.counted sample
-  in
   let figure (name, value) = Printf.sprintf "\"%s\": %.12g" name value in
-  Printf.printf "%d {%s}\n%!" sample.check (String.concat ", " (List.map figure figures));
+  Printf.printf "%d {%s}\n%!" sample.check (String.concat ", " (List.map figure sample.figures));
   (* Connections that are open need no orderly end. *)
   Unix._exit 0
 

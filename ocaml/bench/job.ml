@@ -14,13 +14,15 @@ module Meter = struct
 
   type t = {
     job : job;
+    bytes_per_op : int;
     mutable ops : int;
     mutable start : float;
     mutable finish : float;
     mutable result : Sample.t option;
   }
 
-  let create job = { job; ops = 0; start = 0.; finish = infinity; result = None }
+  let create job ~bytes_per_op =
+    { job; bytes_per_op; ops = 0; start = 0.; finish = infinity; result = None }
 
   let look t =
     let now = Unix.gettimeofday () in
@@ -33,7 +35,8 @@ module Meter = struct
       end
     end
     else if now >= t.finish && t.result = None then
-      t.result <- Some (Sample.Window.stop t.job.window ~ops:t.ops ~bytes:0 ~check:0)
+      let bytes = t.ops * t.bytes_per_op in
+      t.result <- Some (Sample.Window.stop t.job.window ~ops:t.ops ~bytes ~check:0)
 
   (* The clock is read for one of 16 operations. *)
   let tick t =
@@ -41,9 +44,7 @@ module Meter = struct
     if t.ops land 15 = 1 then look t;
     t.result = None
 
-  let sample t ~bytes_per_op =
-    let sample = Option.get t.result in
-    { sample with bytes = sample.ops * bytes_per_op }
+  let sample t = Option.get t.result
 end
 
 module Positions = struct

@@ -17,12 +17,12 @@ module Meter : sig
   type job := t
   type t
 
-  val create : job -> t
+  val create : job -> bytes_per_op:int -> t
 
   val tick : t -> bool
   (** Counts an operation; [false] when the time is over. Its first call begins the time. *)
 
-  val sample : t -> bytes_per_op:int -> Sample.t
+  val sample : t -> Sample.t
   (** When the time is over. *)
 end
 

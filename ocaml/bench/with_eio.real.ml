@@ -27,7 +27,7 @@ let checksum (job : Job.t) =
       finish job (Eio.Path.with_open_in path (fun file -> sum_all file buffer)))
 
 let reads ~direct ~promises (job : Job.t) =
-  let meter = Job.Meter.create job in
+  let meter = Job.Meter.create job ~bytes_per_op:Row.read_block in
   let read_all sw number =
     let fd =
       if direct then Os.open_direct job.path
@@ -49,7 +49,7 @@ let reads ~direct ~promises (job : Job.t) =
   run_loop (fun _ ->
       Switch.run (fun sw ->
           Fiber.all (List.init promises (fun number () -> read_all sw number))));
-  Job.Meter.sample meter ~bytes_per_op:Row.read_block
+  Job.Meter.sample meter
 
 let listening ~sw ~connections peer amount =
   let socket = Job.listen ~connections in
@@ -66,7 +66,7 @@ let tcp ~mib (job : Job.t) =
           finish job (sum_all flow buffer)))
 
 let echo ~connections (job : Job.t) =
-  let meter = Job.Meter.create job in
+  let meter = Job.Meter.create job ~bytes_per_op:Row.message in
   let over, resolver = Promise.create () in
   let serve flow =
     let buffer = Cstruct.create 4096 in
@@ -89,7 +89,7 @@ let echo ~connections (job : Job.t) =
   in
   run_loop (fun _ -> Fiber.first accept_all (fun () -> Promise.await over));
   Job.end_peer ();
-  Job.Meter.sample meter ~bytes_per_op:Row.message
+  Job.Meter.sample meter
 
 let run = function
   | Row.Checksum _ -> Some checksum

@@ -26,14 +26,14 @@ let sum_all bytes read =
 let expect len n = if n <> len then failwith "short transfer"
 
 let random_reads job ~promises reader =
-  let meter = Job.Meter.create job in
+  let meter = Job.Meter.create job ~bytes_per_op:Row.read_block in
   let rec loop positions read () =
     read (Job.Positions.next positions) >>= fun () ->
     if Job.Meter.tick meter then loop positions read () else Lwt.return_unit
   in
   let run number = reader number >>= fun read -> loop (Job.Positions.create job ~number) read () in
   Lwt_main.run (Lwt.join (List.init promises run));
-  Job.Meter.sample meter ~bytes_per_op:Row.read_block
+  Job.Meter.sample meter
 
 let accept_all socket serve =
   let socket = Lwt_unix.of_unix_file_descr ~blocking:false ~set_flags:true socket in
@@ -47,7 +47,7 @@ let accept_all socket serve =
 let echo job ~connections serve =
   let socket = Job.listen ~connections in
   Job.start_peer socket "echo" connections;
-  let meter = Job.Meter.create job in
+  let meter = Job.Meter.create job ~bytes_per_op:Row.message in
   let over, resolver = Lwt.wait () in
   let tick () =
     let go_on = Job.Meter.tick meter in
@@ -57,7 +57,7 @@ let echo job ~connections serve =
   serve tick socket;
   Lwt_main.run over;
   Job.end_peer ();
-  Job.Meter.sample meter ~bytes_per_op:Row.message
+  Job.Meter.sample meter
 
 let like_lwt_unix (module U : LWT_UNIX) row =
   let openfile (job : Job.t) = U.openfile job.path [ O_RDONLY; O_CLOEXEC ] 0 in

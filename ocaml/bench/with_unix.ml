@@ -22,7 +22,7 @@ let reads ~direct (job : Job.t) =
   in
   let buffer = Ringway.Buffer.create_aligned Row.read_block in
   let positions = Job.Positions.create job ~number:0 in
-  let meter = Job.Meter.create job in
+  let meter = Job.Meter.create job ~bytes_per_op:Row.read_block in
   let rec loop () =
     let pos = Job.Positions.next positions in
     if Os.pread fd buffer Row.read_block ~pos <> Row.read_block then failwith "short read";
@@ -30,7 +30,7 @@ let reads ~direct (job : Job.t) =
     if Job.Meter.tick meter then loop ()
   in
   loop ();
-  Job.Meter.sample meter ~bytes_per_op:Row.read_block
+  Job.Meter.sample meter
 
 let accept ~peer ~amount =
   let socket = Job.listen ~connections:1 in
@@ -46,7 +46,7 @@ let tcp ~mib (job : Job.t) =
 let echo (job : Job.t) =
   let fd = accept ~peer:"echo" ~amount:1 in
   let bytes = Bytes.create 4096 in
-  let meter = Job.Meter.create job in
+  let meter = Job.Meter.create job ~bytes_per_op:Row.message in
   let rec loop () =
     let n = Unix.read fd bytes 0 (Bytes.length bytes) in
     if Unix.write fd bytes 0 n <> n then failwith "short write";
@@ -54,7 +54,7 @@ let echo (job : Job.t) =
   in
   loop ();
   Job.end_peer ();
-  Job.Meter.sample meter ~bytes_per_op:Row.message
+  Job.Meter.sample meter
 
 let run = function
   | Row.Checksum _ -> Some checksum

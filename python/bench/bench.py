@@ -2,19 +2,19 @@
 
     python bench/bench.py [WORK ...] [--seconds 1] [--rounds 5] [--dir DIRECTORY]
 
-Contestants take turns in each round; the table has the medians of all rounds: operations (or MiB)
-per second, and CPU time per operation of all threads of the process. Works: cached, direct, files,
-ranges, tensors, limit.
+Contestants take turns in each round. It prints records of operations (or MiB) per second, and of
+CPU time per operation of all threads of the process; `make bench` makes tables of them
+(crates/ringway-measure/src/records.rs). Works: cached, direct, files, ranges, tensors, limit.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import platform
 import random
-import statistics
 import sys
 import tempfile
 import time
@@ -35,6 +35,7 @@ import ringway
 
 KIB, MIB = 1 << 10, 1 << 20
 PAGE = 4 * KIB
+CPU = "CPU µs each"
 # A contestant of one round: it does some work, and returns the number of operations.
 Contestant = Callable[[], Awaitable[int]]
 Rows = dict[str, Contestant]
@@ -64,6 +65,11 @@ async def until(seconds: float, tasks: int, one: Callable[[random.Random], Await
     return total
 
 
+def record(kind: str, content: object) -> None:
+    """Print one record."""
+    print(json.dumps({kind: content}, ensure_ascii=False), flush=True)
+
+
 def measure(
     title: str,
     unit: str,
@@ -73,29 +79,26 @@ def measure(
     scale: float = 1,
     cold: list[Path] | None = None,
 ) -> None:
-    """Run the contestants in turn, and print the medians.
+    """Run the contestants in turn, and print a record of each turn.
 
     Before each run, which is not measured, the files of ``cold`` leave the page cache.
     """
-    results: dict[str, list[tuple[float, float]]] = {name: [] for name in rows}
+    first = next(iter(rows))
+    speed = {"figure": unit, "range": True, "ratios": {f"of {first}": first}}
+    record("columns", [speed, {"figure": CPU, "range": True}])
 
     async def rounds() -> None:
-        for _ in range(settings.rounds):
+        for number in range(1, settings.rounds + 1):
             for name, run in rows.items():
                 drop_cache(cold or [])
                 wall, cpu = time.perf_counter(), time.process_time()
                 count = await run()
                 wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-                results[name].append((count * scale / wall, cpu / count / scale * 1e6))
+                figures = {unit: count * scale / wall, CPU: cpu / count / scale * 1e6}
+                turn = {"row": title, "contestant": name, "round": number, "figures": figures}
+                record("turn", turn)
 
     asyncio.run(rounds())
-    print(f"\n{title}\n{'':34}{unit:>12}{'µs CPU each':>14}{'of ringway':>12}")
-    first: float | None = None
-    for name, pairs in results.items():
-        speed = statistics.median(speed for speed, _ in pairs)
-        cpu = statistics.median(cpu for _, cpu in pairs)
-        first = first or speed
-        print(f"  {name:32}{speed:12,.0f}{cpu:14.1f}{speed / first:11.2f}x")
 
 
 def make_file(path: Path, size: int) -> Path:
@@ -418,11 +421,12 @@ def arguments() -> Iterator[Settings]:
 
 def main() -> None:
     for settings in arguments():
-        print(
+        machine = (
             f"Python {platform.python_version()}, {os.cpu_count()} processors, "
             f"CAIO_IMPL {os.environ.get('CAIO_IMPL', 'default')}: {caio_name()}"
         )
-        print(asyncio.run(ringway.explain()))
+        for line in [machine, *asyncio.run(ringway.explain()).splitlines()]:
+            record("head", line)
         for work in settings.works or WORKS:
             WORKS[work](settings)
 

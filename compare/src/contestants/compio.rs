@@ -1,6 +1,6 @@
 //! compio: a ring and an executor on each thread.
 
-use super::{COMPIO, Contestant, per_core, tasks};
+use super::{COMPIO, Contestant, per_core};
 use crate::buffer::Buffer;
 use crate::job::Job;
 use crate::workload::Operation;
@@ -33,49 +33,36 @@ fn run(job: &'static Job) -> anyhow::Result<Turn> {
                 .write(job.workload.operation == Operation::Write)
                 .custom_flags(job.open_flags());
             let file = options.open(&job.file).await.expect("the parent has opened the file");
-            let operation = job.workload.operation;
-            let mut tasks = Vec::new();
-            for reader in readers {
-                let mut file = file.clone();
-                if operation == Operation::Ranges {
-                    let start = move |buffer, offset| {
-                        let mut file = file.clone();
-                        let task = compio::runtime::spawn(async move {
-                            operate(&mut file, operation, buffer, offset).await
-                        });
-                        async { task.await.ok() }
-                    };
-                    tasks.push(compio::runtime::spawn(tasks::ranges(reader, start)));
-                } else {
-                    let operate = async move |buffer, offset| {
-                        Some(operate(&mut file, operation, buffer, offset).await)
-                    };
-                    tasks.push(compio::runtime::spawn(tasks::blocks(
-                        reader,
-                        Buffer::new(job.workload.block),
-                        operate,
-                    )));
-                }
-            }
-            for task in tasks {
-                task.await.expect("no reader panics");
-            }
+            per_core::run::<Compio>(job, readers, file).await;
         });
     })
 }
 
-async fn operate(
-    file: &mut File,
-    operation: Operation,
-    buffer: Buffer,
-    offset: u64,
-) -> (io::Result<usize>, Buffer) {
-    if operation != Operation::Write {
-        let BufResult(result, buffer) = file.read_at(buffer, offset).await;
-        return (result, buffer);
+struct Compio;
+
+impl per_core::Runtime for Compio {
+    type File = File;
+
+    fn spawn<T: 'static>(
+        task: impl Future<Output = T> + 'static,
+    ) -> impl Future<Output = Option<T>> + 'static {
+        let task = compio::runtime::spawn(task);
+        async { task.await.ok() }
     }
-    let BufResult(result, buffer) = file.write_at(buffer, offset).await;
-    (file.sync_data().await.and(result), buffer)
+
+    async fn operate(
+        file: &mut File,
+        operation: Operation,
+        buffer: Buffer,
+        offset: u64,
+    ) -> (io::Result<usize>, Buffer) {
+        if operation != Operation::Write {
+            let BufResult(result, buffer) = file.read_at(buffer, offset).await;
+            return (result, buffer);
+        }
+        let BufResult(result, buffer) = file.write_at(buffer, offset).await;
+        (file.sync_data().await.and(result), buffer)
+    }
 }
 
 impl IoBuf for Buffer {

@@ -25,7 +25,7 @@ use crate::scan::Work;
 use crate::workload::{Operation, Workload};
 use anyhow::Context;
 use ringway_measure::rounds::Turn;
-use std::path::Path;
+use scan::Input;
 
 /// A way to read and write files.
 pub struct Contestant {
@@ -47,8 +47,8 @@ pub struct Contestant {
 enum Run {
     /// The workload of the job, until the job is over.
     Rows(fn(&'static Job) -> anyhow::Result<Turn>),
-    /// Reads all ranges of a file, with so many of them in flight.
-    Scan(fn(&Path, &'static Work, usize) -> anyhow::Result<()>),
+    /// Reads all ranges of a file.
+    Scan(fn(&Input<'_>) -> anyhow::Result<()>),
 }
 
 impl Contestant {
@@ -76,13 +76,14 @@ impl Contestant {
     const fn scan(
         name: &'static str,
         about: &'static str,
-        run: fn(&Path, &'static Work, usize) -> anyhow::Result<()>,
+        run: fn(&Input<'_>) -> anyhow::Result<()>,
     ) -> Self {
         Self::of(name, about, Run::Scan(run))
     }
 
-    const fn direct(self) -> Self {
-        Self { scans_directly: true, ..self }
+    /// The same with direct I/O.
+    const fn direct(self, name: &'static str) -> Self {
+        Self { name, scans_directly: true, ..self }
     }
 
     /// Measures one turn.
@@ -91,7 +92,9 @@ impl Contestant {
             Run::Rows(run) => run(job),
             Run::Scan(run) => {
                 let scan = job.scan.as_ref().context("the row has no ranges")?;
-                Work::measure(scan, |work| run(&job.file, work, job.workload.readers))
+                let (file, direct) = (&*job.file, self.scans_directly);
+                let concurrency = job.workload.readers;
+                Work::measure(scan, |work| run(&Input { file, work, concurrency, direct }))
             }
         }
     }

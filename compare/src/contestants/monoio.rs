@@ -1,6 +1,6 @@
 //! monoio: an executor with a ring on each thread.
 
-use super::{Contestant, per_core, tasks};
+use super::{Contestant, per_core};
 use crate::buffer::Buffer;
 use crate::job::Job;
 use crate::workload::Operation;
@@ -27,49 +27,35 @@ fn run(job: &'static Job) -> anyhow::Result<Turn> {
             RuntimeBuilder::<IoUringDriver>::new().build().expect("io_uring is available");
         runtime.block_on(async {
             let file = job.open().and_then(File::from_std).expect("the parent has opened the file");
-            let file = Rc::new(file);
-            let operation = job.workload.operation;
-            let mut tasks = Vec::new();
-            for reader in readers {
-                let file = file.clone();
-                if operation == Operation::Ranges {
-                    let start = move |buffer, offset| {
-                        let file = file.clone();
-                        let task = monoio::spawn(async move {
-                            operate(&file, operation, buffer, offset).await
-                        });
-                        async { Some(task.await) }
-                    };
-                    tasks.push(monoio::spawn(tasks::ranges(reader, start)));
-                } else {
-                    let operate = async move |buffer, offset| {
-                        Some(operate(&file, operation, buffer, offset).await)
-                    };
-                    tasks.push(monoio::spawn(tasks::blocks(
-                        reader,
-                        Buffer::new(job.workload.block),
-                        operate,
-                    )));
-                }
-            }
-            for task in tasks {
-                task.await;
-            }
+            per_core::run::<Monoio>(job, readers, Rc::new(file)).await;
         });
     })
 }
 
-async fn operate(
-    file: &File,
-    operation: Operation,
-    buffer: Buffer,
-    offset: u64,
-) -> (io::Result<usize>, Buffer) {
-    if operation != Operation::Write {
-        return file.read_at(buffer, offset).await;
+struct Monoio;
+
+impl per_core::Runtime for Monoio {
+    type File = Rc<File>;
+
+    fn spawn<T: 'static>(
+        task: impl Future<Output = T> + 'static,
+    ) -> impl Future<Output = Option<T>> + 'static {
+        let task = monoio::spawn(task);
+        async { Some(task.await) }
     }
-    let (result, buffer) = file.write_at(buffer, offset).await;
-    (file.sync_data().await.and(result), buffer)
+
+    async fn operate(
+        file: &mut Rc<File>,
+        operation: Operation,
+        buffer: Buffer,
+        offset: u64,
+    ) -> (io::Result<usize>, Buffer) {
+        if operation != Operation::Write {
+            return file.read_at(buffer, offset).await;
+        }
+        let (result, buffer) = file.write_at(buffer, offset).await;
+        (file.sync_data().await.and(result), buffer)
+    }
 }
 
 // SAFETY: `Buffer` owns its bytes on the heap, so they do not move with the value, and initialises

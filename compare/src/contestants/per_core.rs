@@ -1,9 +1,13 @@
-//! Threads for the runtimes that run one executor on each core.
+//! The runtimes that run one executor on each core: their threads, and the tasks on each.
 
+use super::tasks;
+use crate::buffer::Buffer;
 use crate::job::Job;
 use crate::reader::Reader;
 use crate::workload::{Operation, Workload};
 use ringway_measure::rounds::Turn;
+use std::io;
+use std::pin::Pin;
 use std::thread;
 
 /// The reason why such a runtime takes no part in a row.
@@ -31,4 +35,47 @@ pub fn measure(
         thread::spawn(move || body(number, job, share));
     }
     job.measure()
+}
+
+/// The executor of a thread, and its files.
+pub trait Runtime {
+    type File: Clone + 'static;
+
+    /// Starts a task. The future waits for it; `None` if the runtime is shutting down.
+    fn spawn<T: 'static>(
+        task: impl Future<Output = T> + 'static,
+    ) -> impl Future<Output = Option<T>> + 'static;
+
+    /// Reads one block, or writes and syncs it.
+    async fn operate(
+        file: &mut Self::File,
+        operation: Operation,
+        buffer: Buffer,
+        offset: u64,
+    ) -> (io::Result<usize>, Buffer);
+}
+
+/// Runs each reader in a task, and waits for them.
+pub async fn run<R: Runtime>(job: &'static Job, readers: Vec<Reader>, file: R::File) {
+    let Workload { operation, block, .. } = job.workload;
+    let mut tasks: Vec<Pin<Box<dyn Future<Output = Option<()>>>>> = Vec::new();
+    for reader in readers {
+        let mut file = file.clone();
+        if operation == Operation::Ranges {
+            let start = move |buffer, offset| {
+                let mut file = file.clone();
+                R::spawn(async move { R::operate(&mut file, operation, buffer, offset).await })
+            };
+            tasks.push(Box::pin(R::spawn(tasks::ranges(reader, start))));
+        } else {
+            let operate = async move |buffer, offset| {
+                Some(R::operate(&mut file, operation, buffer, offset).await)
+            };
+            let blocks = tasks::blocks(reader, Buffer::new(block), operate);
+            tasks.push(Box::pin(R::spawn(blocks)));
+        }
+    }
+    for task in tasks {
+        task.await.expect("no reader panics");
+    }
 }

@@ -1,6 +1,6 @@
 //! tokio-uring: a current-thread tokio runtime with a ring on each thread.
 
-use super::{Contestant, per_core, tasks};
+use super::{Contestant, per_core};
 use crate::buffer::Buffer;
 use crate::job::Job;
 use crate::workload::Operation;
@@ -23,49 +23,36 @@ pub const RUNTIME: Contestant = Contestant {
 fn run(job: &'static Job) -> anyhow::Result<Turn> {
     per_core::measure(job, |_, job, readers| {
         tokio_uring::start(async {
-            let file = Rc::new(File::from_std(job.open().expect("the parent has opened the file")));
-            let operation = job.workload.operation;
-            let mut tasks = Vec::new();
-            for reader in readers {
-                let file = file.clone();
-                if operation == Operation::Ranges {
-                    let start = move |buffer, offset| {
-                        let file = file.clone();
-                        let task = tokio_uring::spawn(async move {
-                            operate(&file, operation, buffer, offset).await
-                        });
-                        async { task.await.ok() }
-                    };
-                    tasks.push(tokio_uring::spawn(tasks::ranges(reader, start)));
-                } else {
-                    let operate = async move |buffer, offset| {
-                        Some(operate(&file, operation, buffer, offset).await)
-                    };
-                    tasks.push(tokio_uring::spawn(tasks::blocks(
-                        reader,
-                        Buffer::new(job.workload.block),
-                        operate,
-                    )));
-                }
-            }
-            for task in tasks {
-                task.await.expect("no reader panics");
-            }
+            let file = File::from_std(job.open().expect("the parent has opened the file"));
+            per_core::run::<TokioUring>(job, readers, Rc::new(file)).await;
         });
     })
 }
 
-async fn operate(
-    file: &File,
-    operation: Operation,
-    buffer: Buffer,
-    offset: u64,
-) -> (io::Result<usize>, Buffer) {
-    if operation != Operation::Write {
-        return file.read_at(buffer, offset).await;
+struct TokioUring;
+
+impl per_core::Runtime for TokioUring {
+    type File = Rc<File>;
+
+    fn spawn<T: 'static>(
+        task: impl Future<Output = T> + 'static,
+    ) -> impl Future<Output = Option<T>> + 'static {
+        let task = tokio_uring::spawn(task);
+        async { task.await.ok() }
     }
-    let (result, buffer) = file.write_at(buffer, offset).submit().await;
-    (file.sync_data().await.and(result), buffer)
+
+    async fn operate(
+        file: &mut Rc<File>,
+        operation: Operation,
+        buffer: Buffer,
+        offset: u64,
+    ) -> (io::Result<usize>, Buffer) {
+        if operation != Operation::Write {
+            return file.read_at(buffer, offset).await;
+        }
+        let (result, buffer) = file.write_at(buffer, offset).submit().await;
+        (file.sync_data().await.and(result), buffer)
+    }
 }
 
 // SAFETY: `Buffer` owns its bytes on the heap, so they do not move with the value, and initialises

@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Ends after requests, because a busy machine may complete none in a fixed time.
-const SHORT: [&str; 6] = ["--requests", "50", "--ramp", "0", "--repeat", "1"];
+const SHORT: &str = "--requests 50 --ramp 0 --repeat 1";
 
 /// Much longer than any test takes, even on a busy machine; a test that hangs fails after it.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -24,20 +24,21 @@ fn ringway(folder: &Path) -> Command {
     command
 }
 
-fn words(line: &str) -> Vec<&str> {
-    line.split(' ').collect()
+/// `ringway bench` with these arguments, several of which may be in one string. Its output is read.
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = ringway(folder);
+    command.arg("bench").args(args.iter().flat_map(|words| words.split_whitespace()));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
 }
 
 fn bench(folder: &Path, args: &[&str]) -> Output {
-    let mut command = ringway(folder);
-    command.arg("bench").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
-    finish(command.spawn().expect("the command starts"))
+    finish(command(folder, args).spawn().expect("the command starts"))
 }
 
 /// Like [`bench`], with a file size limit.
 fn bench_with_file_limit(folder: &Path, limit: u64, args: &[&str]) -> Output {
-    let mut command = ringway(folder);
-    command.arg("bench").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = command(folder, args);
     let set_limit = move || {
         let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
         // SAFETY: the call reads one live `rlimit`.
@@ -108,6 +109,10 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
+fn write_job(folder: &tempfile::TempDir, text: &str) {
+    fs::write(folder.path().join("job.fio"), text).unwrap();
+}
+
 fn entries(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
@@ -139,12 +144,8 @@ fn check_sums(report: &Value, block_size: u64) {
 #[test]
 fn every_backend_reads_and_writes_on_every_file_system() {
     for folder in folders() {
-        let args =
-            words("--size 2m --rw randread,randwrite,read,write,randrw,rw --depth 1,8 --json -");
-        let report = report(
-            folder.path(),
-            &[&args[..], &["--requests", "200", "--ramp", "0", "--repeat", "2"]].concat(),
-        );
+        let args = "--size 2m --rw randread,randwrite,read,write,randrw,rw --depth 1,8 --json -";
+        let report = report(folder.path(), &[args, "--requests 200 --ramp 0 --repeat 2"]);
         // The null backend has one configuration for direct and buffered I/O, like the others here.
         assert_eq!(jobs(&report).len(), 6 * 2 * 4);
         check_sums(&report, 4096);
@@ -159,17 +160,17 @@ fn every_backend_reads_and_writes_on_every_file_system() {
 #[test]
 fn options_of_the_ring_run_or_have_a_reason() {
     let folder = folder();
-    let args = words("--size 2m --backend uring,kaio --depth 4 --sqpoll 0,1 --fixed-buffers");
-    let more = words("--fixed-files --iopoll 0,1 --batch 2 --jobs 2 --json -");
-    let report = report(folder.path(), &[&args[..], &more, &SHORT].concat());
+    let args = "--size 2m --backend uring,kaio --depth 4 --sqpoll 0,1 --fixed-buffers";
+    let more = "--fixed-files --iopoll 0,1 --batch 2 --jobs 2 --json -";
+    let report = report(folder.path(), &[args, more, SHORT]);
     check_sums(&report, 4096);
 }
 
 #[test]
 fn all_reports_are_written() {
     let folder = folder();
-    let args = words("--size 2m --depth 1,4 --json out.json --csv out.csv --html out.html");
-    let table = succeeded(&bench(folder.path(), &[&args[..], &SHORT].concat()));
+    let args = "--size 2m --depth 1,4 --json out.json --csv out.csv --html out.html";
+    let table = succeeded(&bench(folder.path(), &[args, SHORT]));
     assert!(table.contains("uring") || table.contains("refused"), "{table}");
 
     let read = |name| fs::read_to_string(folder.path().join(name)).unwrap();
@@ -185,23 +186,17 @@ fn existing_files_are_not_written_to_without_overwrite() {
     let path = folder.path().join("precious");
     let content = vec![0x5a; 1 << 20];
     fs::write(&path, &content).unwrap();
-    for args in [&["--rw", "randwrite"][..], &["--rw", "randrw", "--size", "1m"], &["--fill"]] {
-        failed(
-            &bench(folder.path(), &[args, &SHORT, &["precious"]].concat()),
-            1,
-            &["precious", "--overwrite"],
-        );
+    for args in ["--rw randwrite", "--rw randrw --size 1m", "--fill"] {
+        let output = bench(folder.path(), &[args, SHORT, "precious"]);
+        failed(&output, 1, &["precious", "--overwrite"]);
         assert!(fs::read(&path).unwrap() == content);
     }
     // Reading needs no permission to write, and every byte can be checked.
-    let read = words("--verify --depth 4 --json - precious");
-    let report = report(folder.path(), &[&SHORT[..], &read].concat());
+    let report = report(folder.path(), &[SHORT, "--verify --depth 4 --json - precious"]);
     check_sums(&report, 4096);
     assert!(fs::read(&path).unwrap() == content);
-    succeeded(&bench(
-        folder.path(),
-        &[&SHORT[..], &["--rw", "write", "--overwrite", "--depth", "4", "precious"]].concat(),
-    ));
+    let write = "--rw write --overwrite --depth 4 precious";
+    succeeded(&bench(folder.path(), &[SHORT, write]));
     assert!(fs::read(&path).unwrap() != content);
 }
 
@@ -214,23 +209,19 @@ fn reading_writes_nothing_even_with_overwrite() {
     let before = fs::metadata(&path).unwrap().modified().unwrap();
     let job =
         "[job]\nfilename=precious\nrw=randread\nsize=1m\n[other]\nstonewall\nfilename=precious\n";
-    fs::write(folder.path().join("job.fio"), job).unwrap();
-    let read = words("--overwrite --verify --rw randread,read --depth 4");
-    for (target, args) in [
-        (&["precious"][..], &[&read[..], &SHORT].concat()[..]),
-        (&["precious"], &[&read[..], &SHORT, &["--size", "512k"]].concat()),
-        (&["job.fio"], &["--overwrite", "--verify"]),
+    write_job(&folder, job);
+    let read = "--overwrite --verify --rw randread,read --depth 4";
+    for args in [
+        &[read, SHORT, "precious"][..],
+        &[read, SHORT, "--size 512k precious"],
+        &["--overwrite --verify job.fio"],
     ] {
-        let output = bench(folder.path(), &[args, target].concat());
-        succeeded(&output);
+        succeeded(&bench(folder.path(), args));
         assert!(fs::read(&path).unwrap() == content, "{args:?}");
         assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), before, "{args:?}");
     }
-    failed(
-        &bench(folder.path(), &[&read[..], &SHORT, &["--size", "2m", "precious"]].concat()),
-        1,
-        &["--fill"],
-    );
+    let output = bench(folder.path(), &[read, SHORT, "--size 2m precious"]);
+    failed(&output, 1, &["--fill"]);
     assert!(fs::read(&path).unwrap() == content);
 }
 
@@ -238,10 +229,10 @@ fn reading_writes_nothing_even_with_overwrite() {
 fn reading_verifies_what_an_earlier_run_wrote() {
     let folder = folder();
     let path = folder.path().join("file");
-    for lay in [&["--rw", "write", "--verify", "--size", "1m"][..], &["--rw", "read", "--fill"]] {
-        let whole = words("--requests 256 --ramp 0 --repeat 1 --depth 4 --backend threads");
-        succeeded(&bench(folder.path(), &[lay, &whole, &["--overwrite", "file"]].concat()));
-        let read = [&["--rw", "read", "--verify", "file"][..], &whole].concat();
+    for lay in ["--rw write --verify --size 1m", "--rw read --fill"] {
+        let whole = "--requests 256 --ramp 0 --repeat 1 --depth 4 --backend threads";
+        succeeded(&bench(folder.path(), &[lay, whole, "--overwrite file"]));
+        let read = ["--rw read --verify file", whole];
         let output = bench(folder.path(), &read);
         assert!(!succeeded(&output).contains("plain reads"));
         let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
@@ -257,16 +248,16 @@ fn a_report_does_not_overwrite_files_of_the_bench() {
     fs::write(&precious, [7; 8192]).unwrap();
     std::os::unix::fs::symlink(&precious, folder.path().join("link")).unwrap();
     let job = "[job]\nfilename=precious\n";
-    fs::write(folder.path().join("job.fio"), job).unwrap();
+    write_job(&folder, job);
     for args in [
-        &["--json", "precious", "precious"][..],
-        &["--overwrite", "--rw", "write", "--csv", "link", "precious"],
-        &["--html", "link", "job.fio"],
-        &["--json", "job.fio", "job.fio"],
-        &["--json", "new", "--csv", "./new", "precious"],
-        &["--json", "made", "--overwrite", "--size", "8k", "made"],
+        "--json precious precious",
+        "--overwrite --rw write --csv link precious",
+        "--html link job.fio",
+        "--json job.fio job.fio",
+        "--json new --csv ./new precious",
+        "--json made --overwrite --size 8k made",
     ] {
-        failed(&bench(folder.path(), args), 1, &["give another file for the report"]);
+        failed(&bench(folder.path(), &[args]), 1, &["give another file for the report"]);
         assert!(
             fs::read(&precious).unwrap() == [7; 8192]
                 && fs::read_to_string(folder.path().join("job.fio")).unwrap() == job
@@ -286,7 +277,7 @@ fn failed_requests_have_their_own_status() {
         ("offset=512k\ncontinue_on_error=1", "256 of 256 requests failed (100.000 %)"),
     ] {
         let folder = folder();
-        fs::write(folder.path().join("job.fio"), job(more)).unwrap();
+        write_job(&folder, &job(more));
         let output = bench_with_file_limit(folder.path(), 512 << 10, &["job.fio"]);
         failed(&output, 4, &[expected]);
         assert!(text(&output.stdout).contains("File too large"), "{}", text(&output.stdout));
@@ -297,12 +288,10 @@ fn failed_requests_have_their_own_status() {
 fn running_the_harness_alone_is_an_error() {
     let folder = folder();
     fs::write(folder.path().join("file"), [7; 100]).unwrap();
-    let run = |args: &[&str]| {
-        bench(folder.path(), &[&SHORT[..], &["--depth", "1"], args, &["file"]].concat())
-    };
-    failed(&run(&[]), 1, &["no configuration can run here"]);
-    failed(&run(&["--backend", "null,uring"]), 1, &["no configuration can run here"]);
-    assert_eq!(run(&["--backend", "null"]).status.code(), Some(0));
+    let run = |args| bench(folder.path(), &[SHORT, "--depth 1 file", args]);
+    failed(&run(""), 1, &["no configuration can run here"]);
+    failed(&run("--backend null,uring"), 1, &["no configuration can run here"]);
+    assert_eq!(run("--backend null").status.code(), Some(0));
 }
 
 #[test]
@@ -311,21 +300,8 @@ fn a_file_that_becomes_shorter_is_an_error() {
         let folder = folder();
         let path = folder.path().join("file");
         fs::write(&path, vec![7; 1 << 20]).unwrap();
-        let mut command = ringway(folder.path());
-        command.args([
-            "bench",
-            "--verify",
-            "--depth",
-            "2",
-            "--backend",
-            backend,
-            "--runtime",
-            "1s",
-            "--repeat",
-            "1",
-        ]);
-        command.args(["--direct", "0", "file"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let args = "--verify --depth 2 --runtime 1s --repeat 1 --direct 0 file --backend";
+        let mut child = command(folder.path(), &[args, backend]).spawn().unwrap();
         let mut stderr = child.stderr.take().unwrap();
         let mut seen = read_until(&mut stderr, "runs:");
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 18).unwrap();
@@ -353,9 +329,8 @@ fn a_busy_machine_is_warned_about() {
                 }
             });
         }
-        let args = words("--size 1m --backend threads --depth 1 --repeat 1");
-        let output =
-            bench(folder.path(), &[&args[..], &["--runtime", "300ms", "--json", "-"]].concat());
+        let args = "--size 1m --backend threads --depth 1 --repeat 1 --runtime 300ms --json -";
+        let output = bench(folder.path(), &[args]);
         ended.store(true, Ordering::Relaxed);
         output
     });
@@ -369,9 +344,9 @@ fn a_busy_machine_is_warned_about() {
 #[test]
 fn psync_makes_one_system_call_for_each_request() {
     let folder = folder();
-    let args = words("--size 1m --backend psync --depth 8 --rw randread,randwrite --jobs 2");
-    let more = words("--requests 100 --ramp 0 --repeat 1 --json -");
-    let report = report(folder.path(), &[&args[..], &more].concat());
+    let args = "--size 1m --backend psync --depth 8 --rw randread,randwrite --jobs 2";
+    let more = "--requests 100 --ramp 0 --repeat 1 --json -";
+    let report = report(folder.path(), &[args, more]);
     assert_eq!(jobs(&report).len(), 2);
     for job in jobs(&report) {
         assert_eq!(
@@ -389,7 +364,7 @@ fn psync_makes_one_system_call_for_each_request() {
 fn a_job_that_cannot_run_has_a_status_and_the_others_run() {
     let folder = folder();
     let job = "[global]\nsize=64k\nfilename=file\n[odd]\ndirect=1\nbs=1000\n[even]\nbs=4k\n";
-    fs::write(folder.path().join("job.fio"), job).unwrap();
+    write_job(&folder, job);
     let output = bench(folder.path(), &["job.fio", "--json", "-"]);
     let report: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
     if report["ringway"]["not_run"].as_array().unwrap().is_empty() {
@@ -412,7 +387,7 @@ fn job_files_move_what_fio_moves() {
         for (name, text) in case["beside"].as_object().into_iter().flatten() {
             fs::write(folder.path().join(name), text.as_str().unwrap()).unwrap();
         }
-        fs::write(folder.path().join("job.fio"), case["job"].as_str().unwrap()).unwrap();
+        write_job(&folder, case["job"].as_str().unwrap());
         let report = report(folder.path(), &["job.fio", "--json", "-", "--overwrite"]);
         let theirs = case["fio"]["jobs"].as_array().unwrap();
         assert_eq!(jobs(&report).len(), theirs.len(), "{case}");
@@ -473,9 +448,9 @@ fn other_kinds_of_files_are_refused() {
 #[test]
 fn verify_checks_every_backend_and_finds_nothing_wrong() {
     for folder in folders() {
-        let args = words("--size 1m --rw randread,write,randwrite,randrw --depth 8 --jobs 2");
-        let more = words("--bs 4k,16k --verify --direct 0,1 --csv - --requests 100 --repeat 1");
-        let csv = succeeded(&bench(folder.path(), &[&args[..], &more].concat()));
+        let args = "--size 1m --rw randread,write,randwrite,randrw --depth 8 --jobs 2";
+        let more = "--bs 4k,16k --verify --direct 0,1 --csv - --requests 100 --repeat 1";
+        let csv = succeeded(&bench(folder.path(), &[args, more]));
         let mut csv = csv::Reader::from_reader(csv.as_bytes());
         let headers = csv.headers().unwrap().clone();
         let at = |name| headers.iter().position(|header| header == name).unwrap();
@@ -498,13 +473,9 @@ fn verify_checks_every_backend_and_finds_nothing_wrong() {
 fn verify_detects_changed_bytes() {
     let folder = folder();
     let path = folder.path().join("file");
-    let mut child = ringway(folder.path())
-        .args(words("bench --verify --size 64k --direct 0 --depth 2 --backend threads"))
-        .args(words("--runtime 500ms --repeat 1 file"))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let args = "--verify --size 64k --direct 0 --depth 2 --backend threads --repeat 1";
+    let more = "--runtime 500ms file";
+    let mut child = command(folder.path(), &[args, more]).spawn().unwrap();
     // The command fills the file first. Two bytes are changed again and again until it ends.
     let until = Instant::now() + Duration::from_secs(60);
     while child.try_wait().unwrap().is_none() {
@@ -568,9 +539,9 @@ fn nothing_is_left_behind_after_a_signal() {
     for (size, when) in [("2g", "writing"), ("4m", "runs:")] {
         for signal in [libc::SIGINT, libc::SIGKILL] {
             let folder = folder();
-            let mut command = ringway(folder.path());
-            command.args(["bench", "--size", size, "--depth", "2", "--runtime", "30s"]);
-            command.stdout(Stdio::null()).stderr(Stdio::piped());
+            let args = ["--depth 2 --runtime 30s --size", size];
+            let mut command = command(folder.path(), &args);
+            command.stdout(Stdio::null());
             let status = stop(start_interruptible(command), when, signal).status;
             let is_reported = when == "runs:" && signal == libc::SIGINT;
             let expected = if is_reported { (Some(130), None) } else { (None, Some(signal)) };
@@ -581,20 +552,18 @@ fn nothing_is_left_behind_after_a_signal() {
 }
 
 /// A bench that would take minutes.
-fn start_long_bench(folder: &Path, more: &[&str], stdout: Stdio) -> Child {
-    let mut command = ringway(folder);
-    command.args(words("bench --size 1m --backend threads,null --depth 1"));
-    command.args(words("--ramp 0 --repeat 1000")).args(more);
-    command.stdout(stdout).stderr(Stdio::piped());
+fn start_long_bench(folder: &Path, more: &str, stdout: Stdio) -> Child {
+    let args = "--size 1m --backend threads,null --depth 1 --ramp 0 --repeat 1000";
+    let mut command = command(folder, &[args, "--runtime 100ms", more]);
+    command.stdout(stdout);
     start_interruptible(command)
 }
 
 #[test]
 fn the_finished_runs_of_an_interrupted_bench_are_reported() {
     let folder = folder();
-    let outputs = words("--json out.json --csv out.csv --html out.html");
-    let args = [&outputs[..], &["--runtime", "100ms"]].concat();
-    let mut child = start_long_bench(folder.path(), &args, Stdio::piped());
+    let outputs = "--json out.json --csv out.csv --html out.html";
+    let mut child = start_long_bench(folder.path(), outputs, Stdio::piped());
     let stderr = child.stderr.take().unwrap();
     // Some runs finish.
     std::thread::sleep(Duration::from_secs(2));
@@ -625,11 +594,10 @@ fn the_finished_runs_of_an_interrupted_bench_are_reported() {
 fn an_interrupt_ends_long_runs_and_pauses() {
     let folder = folder();
     let job = "[job]\nrw=read\nsize=1m\nthinktime=1h\n";
-    fs::write(folder.path().join("job.fio"), job).unwrap();
-    for args in [&["job.fio"][..], &["--size", "1m", "--runtime", "1h", "--verify"]] {
-        let mut command = ringway(folder.path());
-        command.arg("bench").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let output = stop(start_interruptible(command), "runs:", libc::SIGINT);
+    write_job(&folder, job);
+    for args in ["job.fio", "--size 1m --runtime 1h --verify"] {
+        let child = start_interruptible(command(folder.path(), &[args]));
+        let output = stop(child, "runs:", libc::SIGINT);
         assert_eq!(output.status.code(), Some(130), "{args:?}");
         assert!(text(&output.stdout).contains("Interrupted: 0 of"), "{}", text(&output.stdout));
     }
@@ -641,7 +609,7 @@ fn a_closed_pipe_does_not_change_the_exit_status() {
     let folder = folder();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let child = start_long_bench(folder.path(), &["--runtime", "100ms"], writer.into());
+    let child = start_long_bench(folder.path(), "", writer.into());
     let output = stop(child, "runs:", libc::SIGINT);
     assert_eq!(output.status.code(), Some(130));
 }
@@ -658,8 +626,7 @@ fn a_second_interrupt_ends_the_bench_at_once() {
     set_flags(libc::O_NONBLOCK);
     while std::io::Write::write(&mut &writer, &[0; 4096]).is_ok() {}
     set_flags(0);
-    let args = words("--runtime 100ms --json out.json");
-    let mut child = start_long_bench(folder.path(), &args, writer.into());
+    let mut child = start_long_bench(folder.path(), "--json out.json", writer.into());
     let mut stderr = child.stderr.take().unwrap();
     read_until(&mut stderr, "runs:");
     std::thread::sleep(Duration::from_millis(200));
@@ -678,8 +645,8 @@ fn a_second_interrupt_ends_the_bench_at_once() {
 #[test]
 fn a_fixed_rate_is_kept() {
     let folder = folder();
-    let args = words("--size 1m --rate 500 --depth 16 --runtime 400ms --repeat 1 --json -");
-    let report = report(folder.path(), &args);
+    let args = "--size 1m --rate 500 --depth 16 --runtime 400ms --repeat 1 --json -";
+    let report = report(folder.path(), &[args]);
     for job in jobs(&report) {
         let ops = number(&job["read"]["total_ios"]);
         // 500 a second for 400 ms; requests of the ramp that complete late count too.
@@ -690,9 +657,9 @@ fn a_fixed_rate_is_kept() {
 #[test]
 fn syncs_do_not_count_against_the_rate() {
     let folder = folder();
-    let args = words("--size 1m --rw write --rate 400 --fdatasync 1 --runtime 500ms");
-    let more = words("--ramp 0 --depth 1,4 --repeat 1 --json -");
-    let report = report(folder.path(), &[&args[..], &more].concat());
+    let args = "--size 1m --rw write --rate 400 --fdatasync 1 --runtime 500ms";
+    let more = "--ramp 0 --depth 1,4 --repeat 1 --json -";
+    let report = report(folder.path(), &[args, more]);
     for job in jobs(&report) {
         // 200 writes were due, however slow the device is.
         let due = number(&job["write"]["total_ios"]) + number(&job["ringway"]["not_started"]);
@@ -703,8 +670,8 @@ fn syncs_do_not_count_against_the_rate() {
 #[test]
 fn syncs_follow_writes() {
     let folder = folder();
-    let args = words("--size 1m --rw write --depth 1,4 --fdatasync 4 --requests 40 --ramp 0");
-    let report = report(folder.path(), &[&args[..], &["--repeat", "1", "--json", "-"]].concat());
+    let args = "--size 1m --rw write --depth 1,4 --fdatasync 4 --requests 40 --ramp 0";
+    let report = report(folder.path(), &[args, "--repeat 1 --json -"]);
     check_sums(&report, 4096);
     for job in jobs(&report) {
         assert_eq!(number(&job["write"]["total_ios"]), 40);
@@ -762,13 +729,13 @@ fn job_files_end_after_their_size_and_may_have_any_name() {
 #[test]
 fn errors_in_job_files_have_line_and_key() {
     let folder = folder();
-    fs::write(folder.path().join("job.fio"), "[job]\nsize=1m\niodpeth=32\n").unwrap();
+    write_job(&folder, "[job]\nsize=1m\niodpeth=32\n");
     failed(
         &bench(folder.path(), &["job.fio"]),
         1,
         &["job.fio", "line 3", "`iodpeth`", "did you mean `iodepth`?"],
     );
-    fs::write(folder.path().join("job.fio"), "[job]\nsize=1m\n").unwrap();
+    write_job(&folder, "[job]\nsize=1m\n");
     failed(
         &bench(folder.path(), &["job.fio", "--depth", "4"]),
         1,
@@ -781,8 +748,8 @@ fn errors_in_job_files_have_line_and_key() {
 fn a_refused_configuration_has_a_reason_and_the_others_run() {
     let folder = folder();
     // A block size that direct I/O does not support stands for any refusal.
-    let args = words("--size 1m --bs 4k,1000 --direct 1 --depth 2 --backend threads --csv -");
-    let output = bench(folder.path(), &[&args[..], &SHORT].concat());
+    let args = "--size 1m --bs 4k,1000 --direct 1 --depth 2 --backend threads --csv -";
+    let output = bench(folder.path(), &[args, SHORT]);
     let csv = succeeded(&output);
     let buffered = csv.contains("does not support direct I/O") || !csv.contains(",true,");
     assert!(buffered || csv.contains("direct I/O on this file needs multiples of"), "{csv}");
@@ -802,7 +769,7 @@ fn probe_and_version_work() {
 fn a_dry_run_shows_jobs_and_differences_and_creates_nothing() {
     let folder = folder();
     let job = "[a]\nsize=1m\nioengine=sync\nbs=4KiB\n[b]\nsize=1m\nrw=randrw\nrate_iops=5\n";
-    fs::write(folder.path().join("job.fio"), job).unwrap();
+    write_job(&folder, job);
     let output = succeeded(&bench(folder.path(), &["--dry-run", "job.fio"]));
     let shown = output.replace("\n    ", " ");
     for part in [
@@ -816,7 +783,7 @@ fn a_dry_run_shows_jobs_and_differences_and_creates_nothing() {
         assert!(shown.contains(part), "`{part}` in {output}");
     }
     assert_eq!(entries(folder.path()).len(), 1);
-    fs::write(folder.path().join("job.fio"), "[a]\nsize=1m\n").unwrap();
+    write_job(&folder, "[a]\nsize=1m\n");
     let output = succeeded(&bench(folder.path(), &["--dry-run", "job.fio"]));
     assert!(output.contains("All keys have the meaning of fio."), "{output}");
     assert!(
@@ -829,14 +796,10 @@ fn every_json_key_is_documented() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/command-line.md");
     let page = fs::read_to_string(page).unwrap();
     let folder = folder();
-    let run = |args: &[&str]| -> Value {
-        serde_json::from_str(&succeeded(&ringway(folder.path()).args(args).output().unwrap()))
-            .unwrap()
-    };
-    let rate = words("--rate 1000 --runtime 100ms --repeat 1 --verify --json -");
-    let args = [&["bench", "--size", "1m", "--backend", "threads", "--depth", "1"][..], &rate];
-    let bench = run(&args.concat());
-    let probe = run(&["probe", ".", "--json"]);
+    let rate = "--rate 1000 --runtime 100ms --repeat 1 --verify --json -";
+    let bench = report(folder.path(), &["--size 1m --backend threads --depth 1", rate]);
+    let probe = ringway(folder.path()).args(["probe", ".", "--json"]).output().unwrap();
+    let probe: Value = serde_json::from_str(&succeeded(&probe)).unwrap();
     for object in [
         &bench["ringway"],
         &bench["ringway"]["summary"],

@@ -1,9 +1,10 @@
-//! What `ringway bench` and the side-by-side comparison (`compare/`) share: how CPU time is
-//! measured, where requests go, and how figures become text, tables, charts and a page.
+//! What `ringway bench`, the side-by-side comparison (`compare/`) and `cargo bench` share: how CPU
+//! time is measured, where requests go, and how figures become text, tables, charts and a page.
 //!
 //! It is internal: it has no stable API. What is measured, and what the figures mean, is for the
-//! two programs to decide.
+//! programs to decide.
 
+pub mod arguments;
 pub mod clock;
 pub mod machine;
 pub mod offsets;

@@ -20,12 +20,8 @@ pub struct Machine {
 impl Machine {
     /// Now; `None` where `/proc/stat` does not show it.
     pub fn now() -> Option<Self> {
-        let stat = fs::read_to_string("/proc/stat").ok()?;
-        let (ticks, processors) = idle(&stat)?;
-        // SAFETY: sysconf reads a constant of the system.
-        let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
-        let idle = Duration::from_millis((ticks * 1000).checked_div(per_second)?);
-        Some(Self { at: clock::now(), idle, processors })
+        let Stat { idle, processors, .. } = Stat::now()?;
+        Some(Self { at: clock::now(), idle: from_ticks(idle)?, processors })
     }
 
     /// The time in which processors were busy since then: what is left of the time of all of them.
@@ -37,13 +33,45 @@ impl Machine {
     }
 }
 
-/// The idle ticks of all processors, and how many processors there are.
-fn idle(stat: &str) -> Option<(u64, u32)> {
-    // cpu user nice system idle iowait irq softirq steal
-    let times: Vec<&str> = stat.lines().next()?.split_whitespace().collect();
-    let ticks = times.get(4)?.parse::<u64>().ok()? + times.get(5)?.parse::<u64>().ok()?;
-    let processors = stat.lines().skip(1).filter(|line| line.starts_with("cpu")).count();
-    Some((ticks, processors as u32)).filter(|_| processors > 0)
+/// CPU time that all programs of the machine have used, and time stolen by its host. Interrupts do
+/// not count: most are those of the I/O that is measured. `None` where `/proc/stat` does not show
+/// it.
+pub(crate) fn of_programs() -> Option<Duration> {
+    from_ticks(Stat::now()?.programs)
+}
+
+/// Clock ticks of all processors.
+#[derive(Debug, PartialEq)]
+struct Stat {
+    /// That programs used, or the host has stolen.
+    programs: u64,
+    /// Idle, with waiting for I/O.
+    idle: u64,
+    processors: u32,
+}
+
+impl Stat {
+    fn now() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let times = lines.next()?.split_whitespace().skip(1);
+        let times: Vec<u64> = times.map_while(|time| time.parse().ok()).collect();
+        let [user, nice, system, idle, iowait, _irq, _softirq, steal, ..] = times[..] else {
+            return None;
+        };
+        let processors = lines.filter(|line| line.starts_with("cpu")).count() as u32;
+        let (programs, idle) = (user + nice + system + steal, idle + iowait);
+        (processors > 0).then_some(Self { programs, idle, processors })
+    }
+}
+
+pub(crate) fn from_ticks(ticks: u64) -> Option<Duration> {
+    // SAFETY: sysconf reads a constant of the system.
+    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
+    Some(Duration::from_millis((ticks * 1000).checked_div(per_second)?))
 }
 
 #[cfg(test)]
@@ -51,10 +79,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_for_io_is_idle() {
+    fn waiting_for_io_is_idle_and_interrupts_are_not_those_of_programs() {
         let stat = "cpu  100 20 3 5000 600 70 80 9 1 1\ncpu0 50 10\ncpu1 50 10\nintr 1\n";
-        assert_eq!(idle(stat), Some((5600, 2)));
-        assert_eq!(idle("cpu 1 2"), None);
+        let expected = Stat { programs: 100 + 20 + 3 + 9, idle: 5600, processors: 2 };
+        assert_eq!(Stat::parse(stat), Some(expected));
+        assert_eq!(Stat::parse("cpu 1 2"), None);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Contestants that take turns in rounds: the figures of each turn, medians, ratios round by round,
 //! tables, targets and bars of them. What a figure measures is for the programs to decide.
 
+use crate::machine::Machine;
 use crate::plot::{self, Bar, Bars};
 use crate::stats::Spread;
 use crate::table::Table;
 use crate::text::{self, ABSENT, significant};
-use crate::usage::{Usage, busy};
+use crate::usage::{Others, Snapshot, Usage, busy};
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -45,6 +46,17 @@ impl Turn {
         turn.set(CPU, micros(usage.cpu()));
         turn.set(SWITCHES, each(usage.context_switches() as f64));
         turn.set(MACHINE, machine.map(micros));
+        turn
+    }
+
+    /// What it costs to do these operations, of which there is at least one.
+    pub fn measure(operations: u64, work: impl FnOnce()) -> Self {
+        let (others, machine, begun) = (Others::start(), Machine::now(), Snapshot::of_process());
+        work();
+        let usage = Snapshot::of_process().since(&begun);
+        let machine = machine.and_then(|since| since.busy());
+        let mut turn = Self::of_operations(operations, &usage, machine);
+        turn.set(OTHERS, others.processors());
         turn
     }
 
@@ -219,6 +231,18 @@ impl Column {
         let (figure, to) = (figure.to_owned(), to.to_owned());
         Self::new("±", move |row, entry| percent(row.ratio(&entry.contestant, &to, &figure)))
     }
+}
+
+/// Columns of what operations cost: their rate and CPU time, and the ratios to a contestant's.
+pub fn costs(to: &str) -> Vec<Column> {
+    vec![
+        Column::figure(OPS),
+        Column::range(OPS),
+        Column::figure(CPU),
+        Column::range(CPU),
+        Column::ratio(&format!("ops/s vs {to}"), OPS, to),
+        Column::ratio(&format!("CPU vs {to}"), CPU, to),
+    ]
 }
 
 /// A line for each contestant of each row. `names` has the heading of the contestants' names, and
@@ -403,6 +427,24 @@ mod tests {
         let table = table(&[row], &["row", "who"], &columns);
         assert_eq!(table.headings, ["row", "who", "x", "±", "to b"]);
         assert_eq!(table.rows[0], ["r", "a", "200", "50.0 %", "1.00×"]);
+    }
+
+    #[test]
+    fn what_work_costs_is_measured_and_shown() {
+        let busy = |time: Duration| {
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < time {}
+        };
+        let time = Duration::from_millis(20);
+        let row = Row::measure("r".into(), 1, vec![("a", 1), ("b", 4)], None, |times| {
+            Ok(Turn::measure(10, || busy(time * *times)))
+        });
+        let turn = &row.entry("a").unwrap().turns[0];
+        assert!(turn.get(OPS).unwrap() <= 500.0 && turn.get(CPU).unwrap() > 0.0, "{turn:?}");
+        let table = table(&[row], &["who"], &costs("a"));
+        let headings = ["who", OPS, "±", CPU, "±", "ops/s vs a", "CPU vs a"];
+        assert_eq!(table.headings, headings);
+        assert_eq!(table.rows[0][5..], ["1.00×", "1.00×"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! only shows which part of that time is theirs.
 
 use crate::clock;
+use crate::machine::{self, from_ticks};
 use crate::stats::Spread;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -103,21 +104,6 @@ impl Snapshot {
     }
 }
 
-/// CPU time that all programs of the machine have used, and time stolen by its host. Interrupts do
-/// not count: most are those of the I/O that is measured. `None` where `/proc/stat` does not show
-/// it.
-pub fn machine_cpu() -> Option<Duration> {
-    from_ticks(program_ticks(&fs::read_to_string("/proc/stat").ok()?)?)
-}
-
-/// The ticks that programs used, or the host has stolen.
-fn program_ticks(stat: &str) -> Option<u64> {
-    // cpu user nice system idle iowait irq softirq steal
-    let times = stat.lines().next()?.split_whitespace().skip(1);
-    let times: Vec<u64> = times.map_while(|time| time.parse().ok()).collect();
-    Some(times.get(..3)?.iter().sum::<u64>() + times.get(7)?)
-}
-
 /// How many processors other programs keep busy.
 #[derive(Debug)]
 pub struct Others {
@@ -131,13 +117,13 @@ impl Others {
 
     /// Starts to measure.
     pub fn start() -> Self {
-        Self { machine: machine_cpu(), own: Snapshot::of_process() }
+        Self { machine: machine::of_programs(), own: Snapshot::of_process() }
     }
 
     /// The average since the start; `None` where it is unknown, or after too short a time.
     pub fn processors(&self) -> Option<f64> {
         let own = Snapshot::of_process().since(&self.own);
-        let machine = machine_cpu()?.saturating_sub(self.machine?);
+        let machine = machine::of_programs()?.saturating_sub(self.machine?);
         let others = machine.saturating_sub(own.cpu());
         (own.real >= Self::LEAST).then(|| others.div_duration_f64(own.real))
     }
@@ -269,12 +255,6 @@ fn run_time(task: &std::path::Path) -> Option<Duration> {
     from_ticks(ticks(&fs::read_to_string(task.join("stat")).ok()?)?)
 }
 
-fn from_ticks(ticks: u64) -> Option<Duration> {
-    // SAFETY: sysconf reads a constant of the system.
-    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
-    Some(Duration::from_millis((ticks * 1000).checked_div(per_second)?))
-}
-
 /// User and system time in a `stat` line. Its second field, the name, may contain anything.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
@@ -298,14 +278,7 @@ mod tests {
         let usage = window.usage();
         assert!(usage.real >= Duration::from_millis(50));
         assert!(usage.cpu() > Duration::ZERO);
-        assert!(machine_cpu().unwrap() >= usage.cpu());
-    }
-
-    #[test]
-    fn interrupts_and_idle_time_are_not_those_of_programs() {
-        let stat = "cpu  100 20 3 5000 600 70 80 9 1 1\ncpu0 50 10 1 2500 300 35 40 4 0 0\n";
-        assert_eq!(program_ticks(stat), Some(100 + 20 + 3 + 9));
-        assert_eq!(program_ticks("cpu 1 2"), None);
+        assert!(machine::of_programs().unwrap() >= usage.cpu());
     }
 
     #[test]

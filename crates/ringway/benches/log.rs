@@ -6,13 +6,24 @@
 //!
 //! `cargo bench -p ringway --bench log -- [tasks] [bytes] [records] [rounds]`
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use ringway::fs::{File, OpenOptions};
 use ringway::{Engine, LogWriter};
+use ringway_measure::arguments::Arguments;
+use ringway_measure::rounds::{Column, Row, Turn, costs};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+
+const GROUP: &str = "group commit";
+const CLOSURE: &str = "closure each";
+const DURABLE: &str = "write_durable_at";
+const LINKED: &str = "linked, alone";
+const WAYS: [&str; 5] = [GROUP, CLOSURE, DURABLE, LINKED, "O_DSYNC, alone"];
+/// Operations of the engine for each record.
+const OPERATIONS: &str = "operations each";
 
 /// How a record is written.
 #[derive(Clone)]
@@ -41,76 +52,42 @@ impl Way {
 }
 
 fn main() {
-    let arguments: Vec<String> =
-        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let number =
-        |at: usize, default: usize| arguments.get(at).map_or(default, |word| word.parse().unwrap());
-    let (tasks, len, count, rounds) =
-        (number(0, 64), number(1, 256), number(2, 4000), number(3, 5));
+    let arguments = Arguments::of_process();
+    let (tasks, len) = (arguments.number(0, 64), arguments.number(1, 256));
+    let (count, rounds) = (arguments.number(2, 4000), arguments.number(3, 5));
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("log");
     let engine = Engine::builder().build().unwrap();
-    let names =
-        ["group commit", "closure each", "write_durable_at", "linked, alone", "O_DSYNC, alone"];
-    let mut rows = names.map(|name| (name, Vec::new()));
-    for round in 0..rounds {
-        for (name, figures) in &mut rows {
-            let path = dir.path().join(format!("{name} {round}"));
-            let std = std::fs::File::create(&path).unwrap();
-            let file = File::from_fd(std.try_clone().unwrap().into(), &engine);
-            std.sync_all().unwrap();
-            let end = Arc::new(AtomicU64::new(0));
-            let (begun, before, cpu) = (Instant::now(), engine.stats().counts.pushed, cpu());
-            let records = match *name {
-                "group commit" => {
-                    runtime.block_on(all(
-                        Way::Group(LogWriter::new(file, 0).unwrap()),
-                        tasks,
-                        len,
-                        count,
-                    ));
-                    count
-                }
-                "closure each" => {
-                    runtime.block_on(all(Way::Closure(std.into(), end), tasks, len, count));
-                    count
-                }
-                "write_durable_at" => {
-                    runtime.block_on(all(Way::Durable(file, end), tasks, len, count));
-                    count
-                }
-                "linked, alone" => {
-                    runtime.block_on(alone(file, true, tasks * len, count / tasks));
-                    count / tasks
-                }
-                _ => {
-                    let file = runtime.block_on(dsync(&engine, &path));
-                    runtime.block_on(alone(file, false, tasks * len, count / tasks));
-                    count / tasks
-                }
-            };
-            let (seconds, cpu) = (begun.elapsed().as_secs_f64(), self::cpu() - cpu);
-            let operations = engine.stats().counts.pushed - before;
-            let each = |value: f64| value / records as f64;
-            figures.push((records as f64 / seconds, each(cpu * 1e6), each(operations as f64)));
-            std::fs::remove_file(&path).unwrap();
-        }
-    }
-    println!(
-        "{tasks} tasks, {count} records of {len} bytes, {}; medians of {rounds}",
-        engine.backend()
-    );
-    for (name, figures) in rows {
-        let median = |of: fn(&(f64, f64, f64)) -> f64| {
-            let mut all: Vec<_> = figures.iter().map(of).collect();
-            all.sort_by(f64::total_cmp);
-            all[all.len() / 2]
+    let title = format!("{tasks} tasks, {count} records of {len} bytes, {}", engine.backend());
+    let row = Row::measure(title, rounds, WAYS.map(|way| (way, way)).into(), None, |way| {
+        let std = std::fs::File::create(&path)?;
+        let file = File::from_fd(std.try_clone()?.into(), &engine);
+        std.sync_all()?;
+        let (end, before) = (Arc::default(), engine.stats().counts.pushed);
+        let (records, done): (usize, BoxFuture<'_, ()>) = match *way {
+            GROUP => {
+                let log = LogWriter::new(file, 0)?;
+                (count, all(Way::Group(log), tasks, len, count).boxed())
+            }
+            CLOSURE => (count, all(Way::Closure(std.into(), end), tasks, len, count).boxed()),
+            DURABLE => (count, all(Way::Durable(file, end), tasks, len, count).boxed()),
+            LINKED => (count / tasks, alone(file, true, tasks * len, count / tasks).boxed()),
+            _ => {
+                let file = runtime.block_on(dsync(&engine, &path));
+                (count / tasks, alone(file, false, tasks * len, count / tasks).boxed())
+            }
         };
-        let (rate, cpu, operations) =
-            (median(|row| row.0), median(|row| row.1), median(|row| row.2));
-        println!("{name:18} {rate:9.0} /s {cpu:8.2} us CPU {operations:7.3} operations each");
-    }
+        let mut turn = Turn::measure(records as u64, || runtime.block_on(done));
+        let operations = engine.stats().counts.pushed - before;
+        turn.set(OPERATIONS, operations as f64 / records as f64);
+        std::fs::remove_file(&path)?;
+        Ok(turn)
+    });
+    let mut columns = costs(GROUP);
+    columns.push(Column::figure(OPERATIONS));
+    print!("{}", row.markdown(&columns, &row.notes()));
 }
 
 async fn dsync(engine: &Engine, path: &Path) -> File {
@@ -121,12 +98,6 @@ async fn dsync(engine: &Engine, path: &Path) -> File {
         .open(path)
         .await
         .unwrap()
-}
-
-/// Seconds of processor time of this process.
-fn cpu() -> f64 {
-    let clock = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    clock.tv_sec as f64 + clock.tv_nsec as f64 / 1e9
 }
 
 async fn all(way: Way, tasks: usize, len: usize, count: usize) {

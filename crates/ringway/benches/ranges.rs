@@ -7,12 +7,18 @@
 
 use ringway::fs::{File, OpenOptions};
 use ringway::{BackendKind, Coalesce, Engine};
+use ringway_measure::arguments::Arguments;
+use ringway_measure::rounds::{Row, Turn, costs};
+use ringway_measure::scratch;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+
+/// The size of the file.
+const SIZE: u64 = 1 << 30;
+const THREADS: &str = "pread";
 
 /// What to read.
 #[derive(Clone)]
@@ -23,28 +29,20 @@ struct Work {
 }
 
 fn main() {
-    let arguments: Vec<String> =
-        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let number =
-        |at: usize, default: usize| arguments.get(at).map_or(default, |word| word.parse().unwrap());
-    let mode = arguments.first().map_or("direct", String::as_str);
-    let (len, depth, count, rounds) =
-        (number(1, 4096), number(2, 32), number(3, 20_000), number(4, 5));
+    let arguments = Arguments::of_process();
+    let mode = arguments.word(0).unwrap_or("direct");
+    let (len, depth) = (arguments.number(1, 4096), arguments.number(2, 32));
+    let (count, rounds) = (arguments.number(3, 20_000), arguments.number(4, 5));
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = dir.path().join("file");
-    let size = 1u64 << 30;
-    make(&path, size);
-    let blocks = size / len as u64;
+    let file = scratch::create(env!("CARGO_TARGET_TMPDIR").as_ref(), SIZE, 1, &mut |_| ()).unwrap();
+    let path = scratch::path(&file);
     let mut seed = fastrand::Rng::with_seed(1);
-    let ranges: Vec<_> = (0..count)
-        .map(|_| {
-            let start = seed.u64(0..blocks) * len as u64;
-            start..start + len as u64
-        })
-        .collect();
-    let work = Work { direct: mode != "cached", depth, ranges: ranges.into() };
+    let ranges = (0..count).map(|_| {
+        let start = seed.u64(0..SIZE / len) * len;
+        start..start + len
+    });
+    let work = Work { direct: mode != "cached", depth, ranges: ranges.collect() };
     let mut builder = Engine::builder();
     if mode == "null" {
         builder = builder.backend(BackendKind::Null);
@@ -53,60 +51,25 @@ fn main() {
     let file = runtime
         .block_on(OpenOptions::new().read(true).direct(work.direct).engine(&engine).open(&path))
         .unwrap();
-    let mut rows: Vec<(&str, Vec<(f64, f64)>)> =
-        ["stream", "batches of 64", "one by one", "pread"].map(|name| (name, Vec::new())).into();
-    if mode == "null" {
-        rows.pop();
-    }
-    for _ in 0..rounds {
-        for (name, figures) in &mut rows {
-            let (file, work) = (file.clone(), work.clone());
-            let (begun, cpu) = (Instant::now(), cpu());
-            match *name {
-                "stream" => {
-                    runtime.block_on(async { tokio::spawn(stream(file, work)).await.unwrap() })
-                }
-                "batches of 64" => {
-                    runtime.block_on(async { tokio::spawn(batches(file, work)).await.unwrap() })
-                }
-                "one by one" => runtime.block_on(one_by_one(file, work)),
-                _ => threads(&path, &work),
+    let mut ways = vec!["stream", "batches of 64", "one by one", THREADS];
+    ways.retain(|way| mode != "null" || *way != THREADS);
+    let title =
+        format!("{count} ranges of {len} bytes, {mode}, depth {depth}, {}", engine.backend());
+    let contestants = ways.into_iter().map(|way| (way, way)).collect();
+    let row = Row::measure(title, rounds, contestants, None, |way| {
+        let (file, work) = (file.clone(), work.clone());
+        Ok(Turn::measure(count, || match *way {
+            "stream" => {
+                runtime.block_on(async { tokio::spawn(stream(file, work)).await.unwrap() });
             }
-            let (seconds, cpu) = (begun.elapsed().as_secs_f64(), self::cpu() - cpu);
-            figures.push((count as f64 / seconds, cpu * 1e6 / count as f64));
-        }
-    }
-    println!(
-        "{count} ranges of {len} bytes, {mode}, depth {depth}, {}; medians of {rounds}",
-        engine.backend()
-    );
-    for (name, figures) in rows {
-        let median = |of: fn(&(f64, f64)) -> f64| {
-            let mut all: Vec<_> = figures.iter().map(of).collect();
-            all.sort_by(f64::total_cmp);
-            all[all.len() / 2]
-        };
-        println!(
-            "{name:16} {:9.0} op/s {:7.2} us CPU/op",
-            median(|row| row.0),
-            median(|row| row.1)
-        );
-    }
-}
-
-fn make(path: &Path, size: u64) {
-    let file = std::fs::File::create(path).unwrap();
-    let block = vec![7; 1 << 20];
-    for at in 0..size >> 20 {
-        file.write_all_at(&block, at << 20).unwrap();
-    }
-    file.sync_all().unwrap();
-}
-
-/// Seconds of processor time of this process.
-fn cpu() -> f64 {
-    let clock = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    clock.tv_sec as f64 + clock.tv_nsec as f64 / 1e9
+            "batches of 64" => {
+                runtime.block_on(async { tokio::spawn(batches(file, work)).await.unwrap() });
+            }
+            "one by one" => runtime.block_on(one_by_one(file, work)),
+            _ => threads(&path, &work),
+        }))
+    });
+    print!("{}", row.markdown(&costs(THREADS), &row.notes()));
 }
 
 async fn stream(file: File, work: Work) {

@@ -1,16 +1,19 @@
 //! A program that reads places of a mapped file: with page faults alone, after `madvise(2)`, and
 //! after `File::warm`, in turn; from the device, and from the page cache. Prints the medians of the
-//! rounds: the time until all places were read, and its ratio to that of the faults alone.
+//! rounds: the time until all places were read, and its ratios to that of the faults alone, without
+//! and with `MADV_RANDOM`.
 //!
 //! `cargo bench -p ringway --bench warm -- [places] [bytes] [rounds] [backend]`
 
 use ringway::fs::File;
 use ringway::{BackendKind, Engine};
+use ringway_measure::arguments::Arguments;
+use ringway_measure::rounds::{Column, Row, Turn};
+use ringway_measure::scratch;
+use ringway_measure::stats::Spread;
 use std::hint::black_box;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The size of the file.
@@ -18,8 +21,13 @@ const SIZE: usize = 1 << 30;
 /// How often each way is measured in a round, at other places each time.
 const TRIES: usize = 20;
 
+/// Until all places were read, the median of all tries.
+const TIME: &str = "µs";
+const FAULTS: &str = "faults";
+const RANDOM_FAULTS: &str = "faults, MADV_RANDOM";
+
 /// What the program does before it reads.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Way {
     Faults,
     RandomFaults,
@@ -29,68 +37,56 @@ enum Way {
     WarmRandom,
 }
 
-const WAYS: [(Way, &str); 6] = [
-    (Way::Faults, "faults"),
-    (Way::RandomFaults, "faults, MADV_RANDOM"),
-    (Way::WillNeed, "MADV_WILLNEED"),
-    (Way::Populate, "MADV_POPULATE_READ"),
-    (Way::Warm, "warm"),
-    (Way::WarmRandom, "warm, MADV_RANDOM"),
+const WAYS: [(&str, Way); 6] = [
+    (FAULTS, Way::Faults),
+    (RANDOM_FAULTS, Way::RandomFaults),
+    ("MADV_WILLNEED", Way::WillNeed),
+    ("MADV_POPULATE_READ", Way::Populate),
+    ("warm", Way::Warm),
+    ("warm, MADV_RANDOM", Way::WarmRandom),
 ];
 
 fn main() {
-    let arguments: Vec<String> =
-        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let number =
-        |at: usize, default: usize| arguments.get(at).map_or(default, |word| word.parse().unwrap());
-    let (places, len, rounds) = (number(0, 64), number(1, 4096), number(2, 5));
+    let arguments = Arguments::of_process();
+    let (places, len) = (arguments.number(0, 64), arguments.number(1, 4096));
+    let rounds = arguments.number(2, 5);
     let mut builder = Engine::builder();
-    if let Some(kind) = arguments.get(3) {
+    if let Some(kind) = arguments.word(3) {
         builder = builder.backend(kind.parse::<BackendKind>().unwrap());
     }
     let engine = builder.build().unwrap();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = dir.path().join("file");
-    make(&path);
-    let file = File::from_fd(std::fs::File::open(&path).unwrap().into(), &engine);
+    let std =
+        scratch::create(env!("CARGO_TARGET_TMPDIR").as_ref(), SIZE as u64, 1, &mut |_| ()).unwrap();
+    let file = std::fs::File::open(scratch::path(&std)).unwrap();
+    let file = File::from_fd(file.into(), &engine);
     let mut seed = fastrand::Rng::with_seed(1);
-    println!("{places} places of {len} bytes, {}; medians of {rounds}", engine.backend());
+    println!("{places} places of {len} bytes, {}\n", engine.backend());
     for is_cold in [true, false] {
         if !is_cold {
-            cache(&path);
+            scratch::load_page_cache(&std, SIZE as u64).unwrap();
         }
-        let mut times = [const { Vec::new() }; WAYS.len()];
-        for _ in 0..rounds {
-            for ((way, _), times) in WAYS.iter().zip(&mut times) {
-                let tries = (0..TRIES).map(|_| {
-                    let ranges = ranges(&mut seed, places, len);
-                    if is_cold {
-                        drop_pages(&path);
-                    }
-                    run(&runtime, &file, *way, &ranges)
-                });
-                times.push(median(tries.collect()));
+        let title = if is_cold { "cold" } else { "cached" };
+        let row = Row::measure(title.into(), rounds, WAYS.into(), None, |way| {
+            let mut times = Vec::new();
+            for _ in 0..TRIES {
+                let ranges = ranges(&mut seed, places, len);
+                if is_cold {
+                    scratch::drop_page_cache(&std)?;
+                }
+                times.push(run(&runtime, &file, *way, &ranges).as_secs_f64() * 1e6);
             }
-        }
-        let medians = times.map(median);
-        println!("{}", if is_cold { "cold:" } else { "cached:" });
-        for ((way, name), time) in WAYS.iter().zip(medians) {
-            let alone = medians[usize::from(matches!(way, Way::RandomFaults | Way::WarmRandom))];
-            let ratio = time.as_secs_f64() / alone.as_secs_f64();
-            println!("  {name:20} {:9.1} us  {ratio:6.3}", time.as_secs_f64() * 1e6);
-        }
+            let mut turn = Turn::default();
+            turn.set(TIME, Spread::of(times).map(|times| times.median));
+            Ok(turn)
+        });
+        let ratio = |to| Column::ratio(&format!("to {to}"), TIME, to);
+        let columns = [FAULTS, RANDOM_FAULTS].map(ratio);
+        let columns: Vec<_> =
+            [Column::figure(TIME), Column::range(TIME)].into_iter().chain(columns).collect();
+        println!("{}", row.markdown(&columns, &row.notes()));
     }
-}
-
-fn make(path: &Path) {
-    let file = std::fs::File::create(path).unwrap();
-    let block = vec![7; 1 << 20];
-    for at in 0..SIZE >> 20 {
-        file.write_all_at(&block, (at as u64) << 20).unwrap();
-    }
-    file.sync_all().unwrap();
 }
 
 fn ranges(seed: &mut fastrand::Rng, places: usize, len: usize) -> Vec<Range<u64>> {
@@ -100,18 +96,6 @@ fn ranges(seed: &mut fastrand::Rng, places: usize, len: usize) -> Vec<Range<u64>
         start..start + len as u64
     };
     (0..places).map(place).collect()
-}
-
-fn drop_pages(path: &Path) {
-    let file = std::fs::File::open(path).unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-}
-
-fn cache(path: &Path) {
-    let (file, mut block) = (std::fs::File::open(path).unwrap(), vec![0; 1 << 20]);
-    for at in (0..SIZE).step_by(block.len()) {
-        file.read_exact_at(&mut block, at as u64).unwrap();
-    }
 }
 
 /// Maps the file anew, and measures how long it takes to read the places.
@@ -159,9 +143,4 @@ fn run(
     // SAFETY: nothing refers to the mapping any more.
     assert_eq!(unsafe { libc::munmap(start, SIZE) }, 0);
     time
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
 }

@@ -1,36 +1,30 @@
 //! A loop on one ring without a runtime: what the kernel itself costs. Each range in flight has a
 //! buffer that is used again.
 
-use super::{Contestant, blocks};
+use super::{Contestant, Input, blocks};
 use crate::buffer::Buffer;
 use crate::contestants::bare::ring;
-use crate::scan::Work;
 use anyhow::ensure;
 use io_uring::squeue::Flags;
 use io_uring::{opcode, squeue, types};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 
 /// From this size on, a kernel worker does a buffered read: otherwise the one thread would copy
 /// everything itself.
 const FOR_WORKER: usize = 64 << 10;
 
-const ABOUT: &str = "one thread, one ring, no runtime; waits for one completion, reaps all, pushes \
-                     as many; buffered reads of 64 KiB and more by kernel workers";
+pub const BUFFERED: Contestant = Contestant::scan(
+    "bare",
+    "one thread, one ring, no runtime; waits for one completion, reaps all, pushes as many; \
+     buffered reads of 64 KiB and more by kernel workers",
+    run,
+);
 
-pub const BUFFERED: Contestant =
-    Contestant::scan("bare", ABOUT, |file, work, concurrency| run(file, work, concurrency, false));
-pub const DIRECT: Contestant = Contestant::scan("bare-direct", ABOUT, |file, work, concurrency| {
-    run(file, work, concurrency, true)
-})
-.direct();
-
-fn run(file: &Path, work: &'static Work, concurrency: usize, direct: bool) -> anyhow::Result<()> {
-    let flags = if direct { libc::O_DIRECT } else { 0 };
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(file)?;
+fn run(input: &Input<'_>) -> anyhow::Result<()> {
+    let Input { work, concurrency, direct, .. } = *input;
+    let file = input.open()?;
     let mut ring = ring(concurrency)?;
     let largest = work.ranges.iter().map(|range| range.end - range.start).max().unwrap_or(0);
     // The kernel may still write to the buffers if this returns early. Pages are provided when

@@ -1,28 +1,23 @@
 //! compio: a ring and an executor on each thread.
 
-use super::{Contestant, blocks};
+use super::{Contestant, Input, blocks};
 use crate::buffer::Buffer;
 use crate::scan::Work;
 use compio::buf::BufResult;
 use compio::fs::{File, OpenOptions};
 use compio::io::AsyncReadAtExt;
 use compio::runtime::Runtime;
-use std::path::Path;
 use std::thread;
 
-const ABOUT: &str = "io_uring driver, one thread for each core with its share of the ranges in \
-                     flight; default settings; into a Vec that is not zeroed";
+pub const BUFFERED: Contestant = Contestant::scan(
+    "compio",
+    "io_uring driver, one thread for each core with its share of the ranges in flight; default \
+     settings; into a Vec that is not zeroed",
+    run,
+);
 
-pub const BUFFERED: Contestant = Contestant::scan("compio", ABOUT, |file, work, concurrency| {
-    run(file, work, concurrency, false)
-});
-pub const DIRECT: Contestant =
-    Contestant::scan("compio-direct", ABOUT, |file, work, concurrency| {
-        run(file, work, concurrency, true)
-    })
-    .direct();
-
-fn run(file: &Path, work: &'static Work, concurrency: usize, direct: bool) -> anyhow::Result<()> {
+fn run(input: &Input<'_>) -> anyhow::Result<()> {
+    let Input { file, work, concurrency, direct } = *input;
     let threads = thread::available_parallelism()?.get();
     thread::scope(|scope| {
         for number in 0..threads {
@@ -30,9 +25,8 @@ fn run(file: &Path, work: &'static Work, concurrency: usize, direct: bool) -> an
             scope.spawn(move || {
                 let runtime = Runtime::new().expect("io_uring is available");
                 runtime.block_on(async {
-                    let flags = if direct { libc::O_DIRECT } else { 0 };
                     let mut options = OpenOptions::new();
-                    options.read(true).custom_flags(flags);
+                    options.read(true).custom_flags(input.open_flags());
                     let file = options.open(file).await.expect("the parent has opened it");
                     let task = |_| compio::runtime::spawn(read(file.clone(), work, direct));
                     let tasks: Vec<_> = (0..share).map(task).collect();

@@ -1,11 +1,8 @@
 //! A mapping of the whole file, from which each range is copied on tokio's thread pool: page faults
 //! block.
 
-use super::{Contestant, on_tokio};
-use crate::scan::Work;
+use super::{Contestant, Input, on_tokio};
 use memmap2::Mmap as Mapping;
-use std::fs::File;
-use std::path::Path;
 use tokio::task::spawn_blocking;
 
 pub const MMAP: Contestant = Contestant::scan(
@@ -14,10 +11,10 @@ pub const MMAP: Contestant = Contestant::scan(
     run,
 );
 
-fn run(file: &Path, work: &'static Work, concurrency: usize) -> anyhow::Result<()> {
+fn run(input: &Input<'_>) -> anyhow::Result<()> {
+    let Input { work, concurrency, .. } = *input;
     // SAFETY: nobody changes the file while it is measured.
-    let mapping: &'static Mapping =
-        Box::leak(Box::new(unsafe { Mapping::map(&File::open(file)?) }?));
+    let mapping: &'static Mapping = Box::leak(Box::new(unsafe { Mapping::map(&input.open()?) }?));
     on_tokio(concurrency, || async move {
         while let Some(range) = work.take_one() {
             let bytes = (range.start as usize)..(range.end as usize);

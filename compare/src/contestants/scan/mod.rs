@@ -9,8 +9,12 @@ mod store;
 mod tokio_fs;
 
 use super::Contestant;
+use crate::scan::Work;
+use std::fs::{File, OpenOptions};
 use std::future::Future;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use tokio::runtime::Runtime;
 
 /// All contestants of `compare ranges`, in the order of its tables.
@@ -26,14 +30,36 @@ pub static ALL: &[&Contestant] = &[
     &store::LOCAL,
     &compio::BUFFERED,
     &bare::BUFFERED,
-    &ringway::SINGLE_DIRECT,
-    &ringway::BATCHES_DIRECT,
-    &ringway::BATCH_DIRECT,
-    &ringway::STREAM_DIRECT,
+    &ringway::SINGLE.direct("ringway-direct"),
+    &ringway::BATCHES.direct("ringway-batches-direct"),
+    &ringway::BATCH.direct("ringway-batch-direct"),
+    &ringway::STREAM.direct("ringway-stream-direct"),
     &pread::DIRECT,
-    &compio::DIRECT,
-    &bare::DIRECT,
+    &compio::BUFFERED.direct("compio-direct"),
+    &bare::BUFFERED.direct("bare-direct"),
 ];
+
+/// What a contestant reads.
+pub struct Input<'a> {
+    pub file: &'a Path,
+    pub work: &'static Work,
+    /// The most ranges in flight.
+    pub concurrency: usize,
+    /// Whether the file is opened for direct I/O.
+    pub direct: bool,
+}
+
+impl Input<'_> {
+    /// Opens the file.
+    fn open(&self) -> io::Result<File> {
+        OpenOptions::new().read(true).custom_flags(self.open_flags()).open(self.file)
+    }
+
+    /// The flags for it, for contestants that open it themselves.
+    fn open_flags(&self) -> i32 {
+        if self.direct { libc::O_DIRECT } else { 0 }
+    }
+}
 
 /// The blocks of the file that direct I/O reads.
 const BLOCK: u64 = 4096;

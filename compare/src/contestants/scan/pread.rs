@@ -1,33 +1,29 @@
 //! tokio's thread pool, with one range in each call of `spawn_blocking`.
 
-use super::{Contestant, blocks, on_tokio};
-use crate::scan::Work;
+use super::{Contestant, Input, blocks, on_tokio};
 use ringway::AlignedBuffer;
 use rustix::buffer::spare_capacity;
 use rustix::io::pread;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 pub const BUFFERED: Contestant = Contestant::scan(
     "pread",
     "multi-thread tokio; one pread in each spawn_blocking, into a Vec that is not zeroed",
-    |file, work, concurrency| run(file, work, concurrency, false),
+    run,
 );
-pub const DIRECT: Contestant = Contestant::scan(
-    "pread-direct",
-    "as pread, with O_DIRECT, into aligned buffers",
-    |file, work, concurrency| run(file, work, concurrency, true),
-)
-.direct();
+pub const DIRECT: Contestant = Contestant {
+    about: "as pread, with O_DIRECT, into aligned buffers",
+    ..BUFFERED.direct("pread-direct")
+};
 
-fn run(file: &Path, work: &'static Work, concurrency: usize, direct: bool) -> anyhow::Result<()> {
-    let flags = if direct { libc::O_DIRECT } else { 0 };
-    let file = Arc::new(OpenOptions::new().read(true).custom_flags(flags).open(file)?);
+fn run(input: &Input<'_>) -> anyhow::Result<()> {
+    let Input { work, concurrency, direct, .. } = *input;
+    let file = Arc::new(input.open()?);
     on_tokio(concurrency, || {
         let file = file.clone();
         async move {

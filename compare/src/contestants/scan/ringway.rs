@@ -1,95 +1,52 @@
 //! ringway on multi-thread tokio, with default settings.
 
-use super::{Contestant, on_tokio, runtime};
+use super::{Contestant, Input, on_tokio, runtime};
 use crate::scan::Work;
 use ringway::fs::{File, OpenOptions};
-use std::path::Path;
 
 /// Ranges in a call of `read_ranges`.
 const RANGES: usize = 64;
 
-#[derive(Clone, Copy)]
-enum How {
-    Single,
-    Batches,
-    Batch,
-    Stream,
-}
-use How::{Batch, Batches, Single, Stream};
-
-impl How {
-    const fn about(self) -> &'static str {
-        match self {
-            Single => "File::read, one range in each call",
-            Batches => {
-                "File::read_ranges, 64 ranges in each call, or half the concurrency if that is \
-                 less; the ranges of all calls in flight are as many as the concurrency"
-            }
-            Batch => {
-                "File::read_ranges, one call at a time, for 64 ranges or as many as the \
-                 concurrency if that is more"
-            }
-            Stream => "File::read_ranges_stream, with the concurrency as its depth; one task",
-        }
-    }
-}
-
 pub const SINGLE: Contestant =
-    Contestant::scan("ringway", Single.about(), |file, work, concurrency| {
-        run(Single, false, file, work, concurrency)
+    Contestant::scan("ringway", "File::read, one range in each call", |input| {
+        let file = open(input)?;
+        on_tokio(input.concurrency, || single(file.clone(), input.work))
     });
-pub const SINGLE_DIRECT: Contestant =
-    Contestant::scan("ringway-direct", Single.about(), |file, work, concurrency| {
-        run(Single, true, file, work, concurrency)
-    })
-    .direct();
-pub const BATCHES: Contestant =
-    Contestant::scan("ringway-batches", Batches.about(), |file, work, concurrency| {
-        run(Batches, false, file, work, concurrency)
-    });
-pub const BATCHES_DIRECT: Contestant =
-    Contestant::scan("ringway-batches-direct", Batches.about(), |file, work, concurrency| {
-        run(Batches, true, file, work, concurrency)
-    })
-    .direct();
-pub const BATCH: Contestant =
-    Contestant::scan("ringway-batch", Batch.about(), |file, work, concurrency| {
-        run(Batch, false, file, work, concurrency)
-    });
-pub const BATCH_DIRECT: Contestant =
-    Contestant::scan("ringway-batch-direct", Batch.about(), |file, work, concurrency| {
-        run(Batch, true, file, work, concurrency)
-    })
-    .direct();
-pub const STREAM: Contestant =
-    Contestant::scan("ringway-stream", Stream.about(), |file, work, concurrency| {
-        run(Stream, false, file, work, concurrency)
-    });
-pub const STREAM_DIRECT: Contestant =
-    Contestant::scan("ringway-stream-direct", Stream.about(), |file, work, concurrency| {
-        run(Stream, true, file, work, concurrency)
-    })
-    .direct();
 
-fn run(
-    how: How,
-    direct: bool,
-    file: &Path,
-    work: &'static Work,
-    concurrency: usize,
-) -> anyhow::Result<()> {
+pub const BATCHES: Contestant = Contestant::scan(
+    "ringway-batches",
+    "File::read_ranges, 64 ranges in each call, or half the concurrency if that is less; the \
+     ranges of all calls in flight are as many as the concurrency",
+    |input| {
+        let file = open(input)?;
+        let batch = RANGES.min(input.concurrency.div_ceil(2));
+        on_tokio(input.concurrency / batch, || batches(file.clone(), input.work, batch))
+    },
+);
+
+pub const BATCH: Contestant = Contestant::scan(
+    "ringway-batch",
+    "File::read_ranges, one call at a time, for 64 ranges or as many as the concurrency if that is \
+     more",
+    |input| {
+        let file = open(input)?;
+        on_tokio(1, || batches(file.clone(), input.work, RANGES.max(input.concurrency)))
+    },
+);
+
+pub const STREAM: Contestant = Contestant::scan(
+    "ringway-stream",
+    "File::read_ranges_stream, with the concurrency as its depth; one task",
+    |input| {
+        let file = open(input)?;
+        on_tokio(1, || stream(file.clone(), input.work, input.concurrency))
+    },
+);
+
+fn open(input: &Input<'_>) -> anyhow::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).direct(direct);
-    let file = runtime()?.block_on(options.open(file))?;
-    match how {
-        Single => on_tokio(concurrency, || single(file.clone(), work)),
-        Batches => {
-            let batch = RANGES.min(concurrency.div_ceil(2));
-            on_tokio(concurrency / batch, || batches(file.clone(), work, batch))
-        }
-        Batch => on_tokio(1, || batches(file.clone(), work, RANGES.max(concurrency))),
-        Stream => on_tokio(1, || stream(file.clone(), work, concurrency)),
-    }
+    options.read(true).direct(input.direct);
+    Ok(runtime()?.block_on(options.open(input.file))?)
 }
 
 async fn single(file: File, work: &Work) {

@@ -1,12 +1,10 @@
 //! `ObjectStore::get_ranges` of object_store's own store of local files and of ringway's.
 
-use super::{Contestant, on_tokio};
-use crate::scan::Work;
+use super::{Contestant, Input, on_tokio};
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Location;
 use ringway_object_store::RingwayFileSystem;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Ranges in a call: as many as a scan of four columns requests for a row group.
@@ -16,24 +14,17 @@ pub const LOCAL: Contestant = Contestant::scan(
     "local-store",
     "object_store's LocalFileSystem::get_ranges, 4 ranges in each call; it reads them one after \
      the other, so as many calls are in flight as the concurrency",
-    |file, work, concurrency| run(Arc::new(LocalFileSystem::new()), file, work, concurrency),
+    |input| run(Arc::new(LocalFileSystem::new()), input, input.concurrency),
 );
 pub const RINGWAY: Contestant = Contestant::scan(
     "ringway-store",
     "RingwayFileSystem::get_ranges, 4 ranges in each call; the ranges of all calls in flight are \
      as many as the concurrency",
-    |file, work, concurrency| {
-        run(Arc::new(RingwayFileSystem::new()), file, work, concurrency.div_ceil(RANGES))
-    },
+    |input| run(Arc::new(RingwayFileSystem::new()), input, input.concurrency.div_ceil(RANGES)),
 );
 
-fn run(
-    store: Arc<dyn ObjectStore>,
-    file: &Path,
-    work: &'static Work,
-    calls: usize,
-) -> anyhow::Result<()> {
-    let location = Location::from_absolute_path(file)?;
+fn run(store: Arc<dyn ObjectStore>, input: &Input<'_>, calls: usize) -> anyhow::Result<()> {
+    let (location, work) = (Location::from_absolute_path(input.file)?, input.work);
     on_tokio(calls, || {
         let (store, location) = (store.clone(), location.clone());
         async move {

@@ -1,7 +1,6 @@
 //! `tokio::fs::File` in a build with tokio's own io_uring.
 
-use super::{Contestant, on_tokio};
-use crate::scan::Work;
+use super::{Contestant, Input, on_tokio};
 use std::io::{self, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
@@ -19,9 +18,9 @@ pub const TOKIO_FS: Contestant = Contestant {
     )
 };
 
-fn run(file: &Path, work: &'static Work, concurrency: usize) -> anyhow::Result<()> {
-    let path: Arc<Path> = file.into();
-    on_tokio(concurrency, || {
+fn run(input: &Input<'_>) -> anyhow::Result<()> {
+    let (path, work): (Arc<Path>, _) = (input.file.into(), input.work);
+    on_tokio(input.concurrency, || {
         let path = path.clone();
         async move {
             let mut file = match File::open(path).await {

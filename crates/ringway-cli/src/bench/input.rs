@@ -25,7 +25,7 @@ pub fn plan(args: &BenchArgs) -> anyhow::Result<(Plan, bool)> {
                 let mut include = |from: &str, name: &str| included(path, from, name);
                 let parsed = job_file::parse(&text, &mut include)
                     .with_context(|| path.display().to_string())?;
-                jobs.workloads.extend(parsed.jobs);
+                jobs.workloads.extend(parsed.workloads);
                 jobs.notes.extend(parsed.notes);
                 jobs.differences.extend(parsed.differences);
             }

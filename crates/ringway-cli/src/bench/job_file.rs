@@ -1,12 +1,13 @@
 //! fio job files for `ringway bench`: a measurement that is described for fio runs here too.
 //!
-//! [`parse`] turns the text of a job file into [`Workload`]s. It is pure: it opens no file, gets
-//! the text of included files from its caller, and rejects environment variables. It reads the keys
-//! of fio that a [`Workload`] can express, with their meaning and defaults in fio 3.33. Any other
-//! key is an error: a measurement without it would measure something else. (Crates for INI files
-//! lose line numbers, repeated sections and keys without a value, which job files have.)
+//! [`parse`] turns the text of a job file into a [`Plan`]. It is pure: it opens no file, gets the
+//! text of included files from its caller, and rejects environment variables. It reads the keys of
+//! fio that a [`Workload`](super::workload::Workload) can express, with their meaning and defaults
+//! in fio 3.33. Any other key is an error: a measurement without it would measure something else.
+//! (Crates for INI files lose line numbers, repeated sections and keys without a value, which job
+//! files have.)
 //!
-//! Some keys differ from fio. [`JobFile::differences`] lists the differences that a file meets:
+//! Some keys differ from fio. [`Plan::differences`] lists the differences that a file meets:
 //!
 //! * `kib`, `mib`, ... are powers of 1024; fio reads them as powers of 1000, and `ki`, `mi` as
 //!   powers of 1024.
@@ -28,22 +29,11 @@ mod tests;
 
 pub use keys::keys;
 
-use super::workload::Workload;
+use super::plan::Plan;
 use entry::Entry;
 use section::Section;
 use settings::Settings;
 use std::fmt;
-
-/// The contents of a job file.
-#[derive(Clone, Debug, PartialEq)]
-pub struct JobFile {
-    /// One workload for each section except `[global]`, in the order of the file. Never empty.
-    pub jobs: Vec<Workload>,
-    /// Keys that do not mean the same as in fio.
-    pub differences: Vec<String>,
-    /// Other remarks, such as keys without effect.
-    pub notes: Vec<String>,
-}
 
 /// The first error in a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,14 +65,14 @@ const MAX_INCLUDES: u32 = 16;
 /// the name of the file that includes it (empty for the job file) and the name in that file.
 pub type Include<'a> = &'a mut dyn FnMut(&str, &str) -> Result<(String, String), String>;
 
-/// Reads a fio job file.
+/// Reads a fio job file: a workload for each section except `[global]`, in the order of the file.
 ///
 /// # Errors
 ///
 /// The first line with an error, or else the first section whose settings contradict each other.
-pub fn parse(text: &str, include: Include<'_>) -> Result<JobFile, JobFileError> {
+pub fn parse(text: &str, include: Include<'_>) -> Result<Plan, JobFileError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut notes = Notes::default();
+    let mut plan = Plan::default();
     let mut globals = Settings::of_fio();
     let mut sections: Vec<Section> = Vec::new();
     // Whether keys belong to `[global]`; `None` before the first header.
@@ -92,7 +82,7 @@ pub fn parse(text: &str, include: Include<'_>) -> Result<JobFile, JobFileError> 
 
     for (line, text) in (1..).zip(text.lines()) {
         last_line = line;
-        let content = content(text, line, &mut notes)?;
+        let content = content(text, line, &mut plan)?;
         if content.is_empty() {
             continue;
         }
@@ -114,12 +104,12 @@ pub fn parse(text: &str, include: Include<'_>) -> Result<JobFile, JobFileError> 
             (Some(false), Some(section)) => &mut section.settings,
             _ => {
                 let message = "is before any section; begin one with `[global]` or `[name]`";
-                return Err(Entry::new(content, line, &mut notes).error(message.to_owned()));
+                return Err(Entry::new(content, line, &mut plan).error(message.to_owned()));
             }
         };
         match included(content) {
-            Some(name) => settings.include("", name, line, include, &mut notes, MAX_INCLUDES)?,
-            None => settings.set(&mut Entry::new(content, line, &mut notes))?,
+            Some(name) => settings.include("", name, line, include, &mut plan, MAX_INCLUDES)?,
+            None => settings.set(&mut Entry::new(content, line, &mut plan))?,
         }
     }
 
@@ -130,29 +120,22 @@ pub fn parse(text: &str, include: Include<'_>) -> Result<JobFile, JobFileError> 
     if sections.iter().skip(1).any(|section| !section.settings.stonewall) {
         let difference = "the sections run one after another; fio runs sections without \
                           `stonewall` at the same time";
-        notes.differences.push(difference.to_owned());
+        plan.differences.push(difference.to_owned());
     }
-    let jobs = sections.iter().map(|section| section.workload(&mut notes));
-    let jobs = jobs.collect::<Result<_, _>>()?;
-    Ok(JobFile { jobs, differences: notes.differences, notes: notes.notes })
-}
-
-/// Remarks for the user.
-#[derive(Default)]
-struct Notes {
-    differences: Vec<String>,
-    notes: Vec<String>,
+    let workloads = sections.iter().map(|section| section.workload(&mut plan));
+    let workloads = workloads.collect::<Result<_, _>>()?;
+    Ok(Plan { workloads, ..plan })
 }
 
 /// The line without its comment and the white space around it.
 ///
 /// As in fio, a comment begins at the first `;` or `#`, even in a word; there it leaves a note.
-fn content<'a>(text: &'a str, line: usize, notes: &mut Notes) -> Result<&'a str, JobFileError> {
+fn content<'a>(text: &'a str, line: usize, plan: &mut Plan) -> Result<&'a str, JobFileError> {
     let before = &text[..text.find([';', '#']).unwrap_or(text.len())];
     let content = before.trim();
     if before.len() < text.len() && before.ends_with(|c: char| !c.is_whitespace()) {
         let note = format!("line {line}: after `{content}` a comment begins, as in fio");
-        notes.notes.push(note);
+        plan.notes.push(note);
     }
     // Names, keys and values reach the terminal in messages and reports.
     if content.contains(|c: char| c.is_control() && c != '\t') {

@@ -8,7 +8,7 @@ mod machine;
 mod memory;
 pub mod options;
 mod outputs;
-mod plan;
+pub mod plan;
 mod prepare;
 mod progress;
 pub mod report;

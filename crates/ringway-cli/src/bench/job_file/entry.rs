@@ -1,6 +1,7 @@
 //! One line of a job file, and the types of its value.
 
-use super::{JobFileError, Notes};
+use super::JobFileError;
+use crate::bench::plan::Plan;
 use crate::bench::workload::{Access, MAX_FILE, MAX_REQUEST};
 use clap::ValueEnum;
 use ringway_measure::units::{parse_duration, parse_size};
@@ -20,16 +21,16 @@ pub(super) struct Entry<'a, 'n> {
     pub(super) line: usize,
     pub(super) key: &'a str,
     pub(super) value: Option<&'a str>,
-    notes: &'n mut Notes,
+    plan: &'n mut Plan,
 }
 
 impl<'a, 'n> Entry<'a, 'n> {
-    pub(super) fn new(content: &'a str, line: usize, notes: &'n mut Notes) -> Self {
+    pub(super) fn new(content: &'a str, line: usize, plan: &'n mut Plan) -> Self {
         let (key, value) = match content.split_once('=') {
             Some((key, value)) => (key.trim_end(), Some(value.trim_start())),
             None => (content, None),
         };
-        Self { line, key, value, notes }
+        Self { line, key, value, plan }
     }
 
     pub(super) fn error(&self, message: String) -> JobFileError {
@@ -41,7 +42,7 @@ impl<'a, 'n> Entry<'a, 'n> {
     }
 
     pub(super) fn differs(&mut self, how: &str) {
-        self.notes.differences.push(format!("line {}: `{}`: {how}", self.line, self.key));
+        self.plan.differences.push(format!("line {}: `{}`: {how}", self.line, self.key));
     }
 
     pub(super) fn text(&self) -> Result<&'a str> {

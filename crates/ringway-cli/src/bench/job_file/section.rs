@@ -1,7 +1,8 @@
 //! A section of a job file, whose settings become a workload.
 
+use super::JobFileError;
 use super::settings::Settings;
-use super::{JobFileError, Notes};
+use crate::bench::plan::Plan;
 use crate::bench::workload::{Backend, Pause, Rate, Start, Stop, Sync, Target, Workload};
 use std::path::PathBuf;
 
@@ -27,17 +28,17 @@ impl Section {
         }
     }
 
-    fn note(&self, notes: &mut Notes, message: &str) {
-        notes.notes.push(format!("[{}]: {message}", self.name));
+    fn note(&self, plan: &mut Plan, message: &str) {
+        plan.notes.push(format!("[{}]: {message}", self.name));
     }
 
-    pub(super) fn workload(&self, notes: &mut Notes) -> Result<Workload, JobFileError> {
+    pub(super) fn workload(&self, plan: &mut Plan) -> Result<Workload, JobFileError> {
         let settings = &self.settings;
         let given = |key| settings.lines.contains_key(key);
         let mut workload = settings.workload.clone();
         workload.name = self.name().to_owned();
         if let Some(description) = &settings.description {
-            self.note(notes, description);
+            self.note(plan, description);
         }
         if workload.backend == Backend::Psync && workload.depth > 1 {
             let message = format!(
@@ -45,12 +46,12 @@ impl Section {
                  flight; use `numjobs` for more",
                 workload.depth
             );
-            self.note(notes, &message);
+            self.note(plan, &message);
             workload.depth = 1;
         }
-        self.uring_only(&mut workload, notes)?;
+        self.uring_only(&mut workload, plan)?;
         (workload.target, workload.stop) = self.target_and_stop()?;
-        workload.rate = self.rate(notes)?;
+        workload.rate = self.rate(plan)?;
         // In fio `bssplit` overrides the other keys, wherever it is.
         if given("bssplit") && (given("bs") || given("bsrange")) {
             return Err(self.error("bssplit", "cannot be combined with `bs` or `bsrange`"));
@@ -59,10 +60,10 @@ impl Section {
         workload.batch = Some(match settings.batch {
             // In fio 0 means `iodepth`.
             0 => depth,
-            batch => self.at_most_depth("iodepth_batch_submit", batch, depth, notes),
+            batch => self.at_most_depth("iodepth_batch_submit", batch, depth, plan),
         });
         let key = "iodepth_batch_complete_min";
-        workload.complete_min = self.at_most_depth(key, workload.complete_min, depth, notes);
+        workload.complete_min = self.at_most_depth(key, workload.complete_min, depth, plan);
         let (time, after) = (settings.pause, settings.pause_after);
         workload.pause = (!time.is_zero()).then_some(Pause { time, after });
         workload.sync = match (settings.fsync, settings.fdatasync) {
@@ -80,7 +81,7 @@ impl Section {
         Ok(workload)
     }
 
-    fn rate(&self, notes: &mut Notes) -> Result<Option<Rate>, JobFileError> {
+    fn rate(&self, plan: &mut Plan) -> Result<Option<Rate>, JobFileError> {
         let rate = match (self.settings.rate, self.settings.rate_iops) {
             (0, 0) => return Ok(None),
             (0, requests) => Rate::Requests(requests),
@@ -91,7 +92,7 @@ impl Section {
             }
         };
         if self.settings.workload.access.is_mixed() {
-            notes.differences.push(format!(
+            plan.differences.push(format!(
                 "[{}]: the rate limits reads and writes together; in fio it limits each",
                 self.name
             ));
@@ -99,16 +100,16 @@ impl Section {
         Ok(Some(rate))
     }
 
-    fn at_most_depth(&self, key: &str, value: u32, depth: u32, notes: &mut Notes) -> u32 {
+    fn at_most_depth(&self, key: &str, value: u32, depth: u32, plan: &mut Plan) -> u32 {
         if value > depth {
-            self.note(notes, &format!("`{key}={value}` is reduced to {depth}, the `iodepth`"));
+            self.note(plan, &format!("`{key}={value}` is reduced to {depth}, the `iodepth`"));
         }
         value.min(depth)
     }
 
     /// Removes io_uring's keys from other engines. In the job's own section they are an error;
     /// inherited from `[global]` they are left out, as in fio.
-    fn uring_only(&self, workload: &mut Workload, notes: &mut Notes) -> Result<(), JobFileError> {
+    fn uring_only(&self, workload: &mut Workload, plan: &mut Plan) -> Result<(), JobFileError> {
         if workload.backend == Backend::Uring {
             // fio registers the files for SQPOLL, because the first kernels with SQPOLL required
             // it.
@@ -127,7 +128,7 @@ impl Section {
             if self.settings.lines.get(key).is_some_and(|&line| line > self.line) {
                 return Err(self.error(key, "needs `ioengine=io_uring`"));
             }
-            self.note(notes, &format!("`{key}` is left out: it needs `ioengine=io_uring`"));
+            self.note(plan, &format!("`{key}` is left out: it needs `ioengine=io_uring`"));
         }
         Ok(())
     }

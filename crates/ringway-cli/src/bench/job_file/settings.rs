@@ -1,7 +1,8 @@
 //! The values of all keys of a section, with fio's defaults, and the files that it includes.
 
 use super::entry::Entry;
-use super::{Include, JobFileError, Notes, content, included, keys};
+use super::{Include, JobFileError, content, included, keys};
+use crate::bench::plan::Plan;
 use crate::bench::workload::{Access, Backend, Workload};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -58,7 +59,7 @@ impl Settings {
         name: &str,
         line: usize,
         include: Include<'_>,
-        notes: &mut Notes,
+        plan: &mut Plan,
         depth: u32,
     ) -> Result<(), JobFileError> {
         let refuse =
@@ -73,14 +74,14 @@ impl Settings {
                 message: format!("in {name}, line {number}: {}", error.message),
                 ..error
             };
-            let content = content(text, line, notes).map_err(inside)?;
+            let content = content(text, line, plan).map_err(inside)?;
             if content.starts_with('[') {
                 return Err(inside(refuse("an included file has no sections".to_owned())));
             }
             if let Some(inner) = included(content) {
-                self.include(&name, inner, line, include, notes, depth - 1)?;
+                self.include(&name, inner, line, include, plan, depth - 1)?;
             } else if !content.is_empty() {
-                self.set(&mut Entry::new(content, line, notes)).map_err(inside)?;
+                self.set(&mut Entry::new(content, line, plan)).map_err(inside)?;
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::settings::DEFAULT_SEED;
 use super::*;
 use crate::bench::workload::{
-    Access, Advice, Backend, Pause, Rate, Sizes, Start, Stop, Sync, Target,
+    Access, Advice, Backend, Pause, Rate, Sizes, Start, Stop, Sync, Target, Workload,
 };
 use clap::ValueEnum;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ fn plain() -> Workload {
 }
 
 /// Parses a file that includes no other.
-fn parse(text: &str) -> Result<JobFile, JobFileError> {
+fn parse(text: &str) -> Result<Plan, JobFileError> {
     super::parse(text, &mut |_, name| Err(format!("{name} is not there")))
 }
 
@@ -64,8 +64,8 @@ fn uring(lines: &str) -> (Workload, Vec<String>) {
 
 fn one(text: &str) -> (Workload, Vec<String>) {
     let mut file = parse(text).unwrap_or_else(|error| panic!("{error} in {text:?}"));
-    assert_eq!(file.jobs.len(), 1, "{text:?}");
-    (file.jobs.remove(0), [file.differences, file.notes].concat())
+    assert_eq!(file.workloads.len(), 1, "{text:?}");
+    (file.workloads.remove(0), [file.differences, file.notes].concat())
 }
 
 #[track_caller]
@@ -212,7 +212,7 @@ fn engines() {
         let differs = is_psync && *name != "psync";
         assert_eq!(file.differences.len(), usize::from(differs), "{:?}", file.differences);
         assert_eq!(
-            (file.jobs[0].backend, file.jobs[0].depth),
+            (file.workloads[0].backend, file.workloads[0].depth),
             (*backend, if is_psync { 1 } else { 8 })
         );
         assert_eq!(file.notes.iter().any(|note| note.contains("iodepth=8")), is_psync);
@@ -274,7 +274,7 @@ fn globals_apply_to_later_sections() {
     )
     .unwrap();
     let got: Vec<_> =
-        file.jobs.iter().map(|job| (job.name.as_str(), job.depth, job.block_size)).collect();
+        file.workloads.iter().map(|job| (job.name.as_str(), job.depth, job.block_size)).collect();
     assert_eq!(got, [("a", 3, 1024), ("b", 7, 2048), ("b", 9, 4096)]);
     assert_eq!(file.differences.len(), 1);
     assert!(file.differences[0].contains("stonewall"));
@@ -292,7 +292,7 @@ fn included_files_belong_to_their_section() {
     };
     let text = "[global]\nsize=1m\nioengine=libaio\n[a]\ninclude a.fio\n[b]\nstonewall\n";
     let file = super::parse(text, &mut include).unwrap();
-    let got: Vec<_> = file.jobs.iter().map(|job| (job.block_size, job.depth)).collect();
+    let got: Vec<_> = file.workloads.iter().map(|job| (job.block_size, job.depth)).collect();
     assert_eq!(got, [(8192, 3), (4096, 1)]);
     for (name, part) in [
         ("section", "in section, line 2: an included file has no sections"),
@@ -343,8 +343,8 @@ fn other_remarks() {
          [b]\nstonewall\nioengine=libaio\n",
     )
     .unwrap();
-    assert!(file.jobs[0].sqpoll);
-    assert!(!file.jobs[1].sqpoll && !file.jobs[1].fixed_files);
+    assert!(file.workloads[0].sqpoll);
+    assert!(!file.workloads[1].sqpoll && !file.workloads[1].fixed_files);
     assert_eq!(file.notes, ["[b]: `sqthread_poll` is left out: it needs `ioengine=io_uring`"]);
 }
 
@@ -525,7 +525,7 @@ proptest! {
     #[test]
     fn arbitrary_lines_never_panic(lines in prop::collection::vec(line(), 0..12)) {
         match parse(&lines.join("\n")) {
-            Ok(file) => prop_assert!(!file.jobs.is_empty()),
+            Ok(file) => prop_assert!(!file.workloads.is_empty()),
             Err(error) => prop_assert!(error.line >= 1),
         }
     }
@@ -542,6 +542,6 @@ proptest! {
             };
         }
         let file = parse(&text).map_err(|error| TestCaseError::fail(error.to_string()))?;
-        prop_assert_eq!(file.jobs, vec![workload]);
+        prop_assert_eq!(file.workloads, vec![workload]);
     }
 }

@@ -1,31 +1,28 @@
-//! The charts of a report, as data: speed and cost along the first setting that varies, and the
-//! latency at some of its values.
+//! The charts of a report: speed and cost along the first setting that varies, and the latency at
+//! some of its values.
 
 use super::configuration::Setting;
 use super::model::{Figures, Group, Model, gather};
-use ringway_measure::plot::{Bar, Bars, Line, Lines};
+use anyhow::Context;
+use ringway_measure::page::{Figure, Section};
+use ringway_measure::plot::{self, Bar, Bars, Line, Lines};
 use ringway_measure::text::{nanoseconds, rate, significant};
 
 /// Percentiles on the horizontal axis of the latency charts.
 const PERCENTILES: [f64; 7] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
+/// The name of that axis.
+const PERCENTILE: &str = "percentile";
+
 /// The maximum number of latency charts for one workload.
 const LATENCY_CHARTS: usize = 6;
 
-/// What a chart shows, and how to read it.
-pub(super) struct Chart {
-    pub title: String,
-    pub note: &'static str,
-    pub plot: Plot,
-}
-
-pub(super) enum Plot {
-    Bars(Bars),
-    Lines(Lines),
-}
-
-/// The charts of each group of measurements, with its title.
-pub(super) fn charts(model: &Model) -> Vec<(String, Vec<Chart>)> {
+/// The charts of each group of measurements.
+///
+/// # Errors
+///
+/// Those of drawing.
+pub(super) fn charts(model: &Model) -> anyhow::Result<Vec<Section>> {
     let axes = [Setting::Depth, Setting::BlockSize, Setting::Jobs];
     let axis = axes.into_iter().find(|axis| axis.varies(model.report)).unwrap_or(Setting::Depth);
     let groups = model.groups(axis);
@@ -37,7 +34,7 @@ pub(super) fn charts(model: &Model) -> Vec<(String, Vec<Chart>)> {
         }
     }
     let charts = groups.iter().filter_map(|group| Charts::new(group, axis, &names));
-    charts.map(|charts| charts.draw()).collect()
+    charts.map(|charts| charts.draw().context("the charts")).collect()
 }
 
 /// A configuration with its figures in the order of the axis.
@@ -90,14 +87,15 @@ impl<'a> Charts<'a> {
         Some(Self { title: &group.title, axis, axis_name, places, series: all })
     }
 
-    fn draw(self) -> (String, Vec<Chart>) {
-        match &self.places[..] {
+    fn draw(&self) -> anyhow::Result<Section> {
+        let (title, mut figures) = match &self.places[..] {
             [(_, only)] => {
-                let title = format!("{}, {} {only}", self.title, self.axis_name);
-                (title, std::iter::once(self.bars()).chain(self.latencies()).collect())
+                (format!("{}, {} {only}", self.title, self.axis_name), vec![self.bars()?])
             }
-            _ => (self.title.to_owned(), self.lines().chain(self.latencies()).collect()),
-        }
+            _ => (self.title.to_owned(), self.lines()?),
+        };
+        figures.extend(self.latencies()?);
+        Ok(Section { title, figures, ..Section::default() })
     }
 
     /// The speed and its name. Larger blocks mean fewer operations, but more bytes.
@@ -108,7 +106,7 @@ impl<'a> Charts<'a> {
         }
     }
 
-    fn bars(&self) -> Chart {
+    fn bars(&self) -> anyhow::Result<Figure> {
         let (speed_name, speed) = self.speed();
         let bar = |series: &Series| {
             let (speed, cost) = (speed(series.figures[0]), series.figures[0].cpu_us.median);
@@ -119,12 +117,12 @@ impl<'a> Charts<'a> {
         };
         let columns = vec![speed_name.to_owned(), "CPU time an operation".to_owned()];
         let bars = self.series.iter().map(bar).collect();
-        let plot = Plot::Bars(Bars { title: String::new(), columns, bars });
-        Chart { title: String::new(), note: "", plot }
+        let svg = plot::bars(&[Bars { title: String::new(), columns, bars }])?;
+        Ok(Figure { class: "wide", svg, ..Figure::default() })
     }
 
     /// Speed and cost along the axis.
-    fn lines(&self) -> impl Iterator<Item = Chart> {
+    fn lines(&self) -> anyhow::Result<Vec<Figure>> {
         let points = |series: &Series, value: fn(&Figures) -> f64| {
             let point = |figures: &&Figures| (place(self.axis, figures), value(figures));
             series.figures.iter().map(point).collect()
@@ -132,42 +130,44 @@ impl<'a> Charts<'a> {
         let (speed_name, speed) = self.speed();
         let cost = |figures: &Figures| figures.cpu_us.median;
         let axis = (self.axis_name, &self.places[..]);
-        let speed = self.chart(axis, rate, |series| match series.colour {
-            Some(_) => points(series, speed),
-            None => Vec::new(),
+        let speed = self.chart(speed_name, "more is better", axis, rate, |series| {
+            if series.colour.is_some() { points(series, speed) } else { Vec::new() }
         });
-        let cost = self.chart(axis, microseconds, |series| points(series, cost));
-        let chart = |title: &str, note, plot| Chart { title: title.to_owned(), note, plot };
         let note = "less is better; kernel helpers included";
-        let speed = speed.map(|plot| chart(speed_name, "more is better", plot));
-        speed.into_iter().chain(cost.map(|plot| chart("CPU time an operation", note, plot)))
+        let cost = self.chart("CPU time an operation", note, axis, microseconds, |series| {
+            points(series, cost)
+        });
+        speed.into_iter().chain(cost).collect()
     }
 
     /// Latency by percentile at some places, the first and the last among them.
-    fn latencies(&self) -> impl Iterator<Item = Chart> {
+    fn latencies(&self) -> anyhow::Result<Vec<Figure>> {
         let last = self.places.len() - 1;
         let most = self.places.len().min(LATENCY_CHARTS);
-        (0..most).filter_map(move |number| {
+        let ticks = PERCENTILES.map(|percent| (rareness(percent), format!("p{percent}")));
+        let figure = |number: usize| {
             let (x, text) = &self.places[number * last / most.saturating_sub(1).max(1)];
-            let ticks = PERCENTILES.map(|percent| (rareness(percent), format!("p{percent}")));
-            let plot = self.chart(("percentile", &ticks), nanoseconds, |series| {
+            let title = format!("Latency at {} {text}", self.axis_name);
+            let note = "by percentile; less is better";
+            self.chart(&title, note, (PERCENTILE, &ticks), nanoseconds, |series| {
                 let is_there = |figures: &&&Figures| place(self.axis, figures) == *x;
                 let figures = series.figures.iter().find(is_there).filter(|f| !f.is_null());
                 figures.map_or(Vec::new(), |figures| latency_points(figures))
-            });
-            let title = format!("Latency at {} {text}", self.axis_name);
-            plot.map(|plot| Chart { title, note: "by percentile; less is better", plot })
-        })
+            })
+        };
+        (0..most).filter_map(figure).collect()
     }
 
     /// A line for each series that has points; `None` if none has. The vertical axis is
     /// logarithmic if the horizontal one has percentiles.
     fn chart(
         &self,
+        title: &str,
+        note: &str,
         (x_label, ticks): (&str, &[(f64, String)]),
         unit: fn(f64) -> String,
         points: impl Fn(&Series) -> Vec<(f64, f64)>,
-    ) -> Option<Plot> {
+    ) -> Option<anyhow::Result<Figure>> {
         let line = |series: &Series| Line {
             label: series.name.to_owned(),
             colour: series.colour,
@@ -175,10 +175,13 @@ impl<'a> Charts<'a> {
         };
         let mut lines: Vec<Line> = self.series.iter().map(line).collect();
         lines.retain(|line| !line.points.is_empty());
-        let logarithmic = x_label == "percentile";
+        if lines.is_empty() {
+            return None;
+        }
+        let logarithmic = x_label == PERCENTILE;
         let (x_label, ticks) = (x_label.to_owned(), ticks.to_vec());
-        let lines = Lines { x_label, ticks, logarithmic, unit, lines };
-        (!lines.lines.is_empty()).then_some(Plot::Lines(lines))
+        let svg = plot::lines(&Lines { x_label, ticks, logarithmic, unit, lines });
+        Some(svg.map(|svg| Figure { class: "", title: title.into(), note: note.into(), svg }))
     }
 }
 

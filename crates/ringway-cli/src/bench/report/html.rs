@@ -1,13 +1,11 @@
 //! The report as a page to read and to pass on: one file that loads nothing from elsewhere, with
 //! the summary first, then charts, then every figure.
 
-use super::charts::{Plot, charts};
+use super::charts::charts;
 use super::configuration;
 use super::model::Model;
-use anyhow::Context;
 use jiff::Zoned;
-use ringway_measure::page::{Figure, Page, Section};
-use ringway_measure::plot;
+use ringway_measure::page::{Page, Section};
 
 /// The page, dated now.
 pub fn render(model: &Model) -> anyhow::Result<String> {
@@ -28,18 +26,7 @@ pub fn render(model: &Model) -> anyhow::Result<String> {
     sections.push(words("Warnings", "warnings", &[], &summary.warnings));
     sections.push(words("How to read this", "", &[], &summary.reading));
     sections.retain(|section| !(section.paragraphs.is_empty() && section.items.is_empty()));
-    for (title, charts) in charts(model) {
-        let mut section = Section { title, ..Section::default() };
-        for chart in charts {
-            let (class, svg) = match chart.plot {
-                Plot::Bars(bars) => ("wide", plot::bars(&[bars])),
-                Plot::Lines(lines) => ("", plot::lines(&lines)),
-            };
-            let (svg, note) = (svg.context("the charts")?, chart.note.to_owned());
-            section.figures.push(Figure { class, title: chart.title, note, svg });
-        }
-        sections.push(section);
-    }
+    sections.extend(charts(model)?);
     sections.extend(model.rows.iter().map(|rows| Section {
         title: "Every figure".into(),
         paragraphs: rows.captions.clone(),
