@@ -282,10 +282,12 @@ WINDOWS_PACKAGES := ringway-core ringway
 WINDOWS := CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$(abspath tests/windows/wine.sh) \
 	$(ALONE) $(CARGO)
 WINDOWS_BUILD := --target x86_64-pc-windows-gnu --all-features $(addprefix -p ,$(WINDOWS_PACKAGES))
-test-windows: ## the tests that run on Windows, under Wine
+test-windows: ## the tests that run on Windows, under Wine; links the Python package's module
 	@$(NEED) $(needs.test-windows)
 	$(WINDOWS) build $(WINDOWS_BUILD) --examples
 	$(WINDOWS) test $(WINDOWS_BUILD) --no-fail-fast --lib --tests
+	PYO3_NO_PYTHON=1 $(ALONE) $(CARGO) build --manifest-path python/Cargo.toml \
+		--target x86_64-pc-windows-gnu --target-dir $(TARGET)/python/cargo
 	@echo "passed on Windows ($$(wine --version)): $(WINDOWS_PACKAGES)"
 
 # Of the other systems, the two that differ most.

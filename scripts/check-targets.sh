@@ -1,7 +1,7 @@
 #!/bin/sh
-# Checks that the library crates, and the tests of the lowest two, compile without a warning for the
-# processors and systems that docs/platforms.md names, and that the crates and the command compile
-# with the oldest supported Rust:
+# Checks that the library crates, the tests of the lowest two, and Python's extension module compile
+# without a warning for the processors and systems that docs/platforms.md names, and that the crates
+# and the command compile with the oldest supported Rust:
 #
 #     scripts/check-targets.sh [TARGET|RELEASE ...]
 #
@@ -50,6 +50,9 @@ check_target() {
     lint "$1" $LIBRARIES --lib --tests --examples --all-features
     # shellcheck disable=SC2086
     lint "$1" $STORE
+    # Without an interpreter of that system, and in the directory of `make python`.
+    PYO3_NO_PYTHON=1 PYO3_BUILD_EXTENSION_MODULE=1 lint "$1" --manifest-path python/Cargo.toml \
+        --target-dir "${CARGO_TARGET_DIR:-target}/python/cargo"
     case $1 in
         *-linux-*) lint "$1" -p ringway-c -p ringway-cli ;;
     esac

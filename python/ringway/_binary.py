@@ -152,10 +152,10 @@ class AsyncFile:
 
     async def stat(self) -> os.stat_result:
         """Return what `os.fstat` returns. What `write` has buffered does not count."""
-        from .os import stat_result
+        from .os import stat_of
 
         self._check()
-        return stat_result(await run(self._file.stat()))
+        return await stat_of(self._file)
 
     def __repr__(self) -> str:
         return f"<ringway.{type(self).__name__} name={self._name!r} mode={self._mode!r}>"
@@ -802,15 +802,29 @@ class AsyncFile:
             if self._appends or not self._seekable:
                 count = os.write(fd, left)
             else:
-                count = os.pwrite(fd, left, at)
+                count = _pwrite(fd, left, at)
             left, at = left[count:], at + count
 
 
 def _aligned(data: bytes | bytearray | memoryview) -> mmap.mmap:
     """A copy at the start of a page."""
-    copy = mmap.mmap(-1, len(data), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    copy = pages(len(data))
     copy[:] = data
     return copy
+
+
+def pages(size: int) -> mmap.mmap:
+    """Memory of zeroes at the start of a page. A forked process has its own."""
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, size)  # Windows
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _pwrite(fd: int, data: Buffer, at: int) -> int:
+    if hasattr(os, "pwrite"):
+        return os.pwrite(fd, data, at)
+    os.lseek(fd, at, os.SEEK_SET)
+    return os.write(fd, data)
 
 
 def pairs(ranges: Iterable[Any], meaning: str) -> Iterator[tuple[Any, Any]]:

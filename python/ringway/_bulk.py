@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from types import TracebackType
 from typing import Union
 
 from . import _ringway
-from ._binary import AsyncFile, Buffer
+from ._binary import AsyncFile, Buffer, pages
 from ._engine import engine, run
 from ._open import open
 
@@ -52,8 +51,7 @@ def buffer(size: int) -> memoryview:
     """
     if size < 1:
         raise ValueError(f"a buffer of {size} bytes")
-    # Private: a forked process has memory of its own.
-    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    return memoryview(pages(size))
 
 
 class LogWriter:

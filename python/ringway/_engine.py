@@ -50,11 +50,12 @@ def engine() -> Engine:
 
 
 def _build(loop: asyncio.AbstractEventLoop) -> Engine:
+    """Build an engine that the loop learns of completions from: by its descriptor, or, if only
+    Linux's engines have one or the loop waits for none (as that of Windows), from its thread."""
     try:
         made = Engine(loop, True)
         loop.add_reader(made.fileno(), made.reaper())
     except NotImplementedError:
-        # A loop that cannot wait for descriptors: a thread of the engine wakes it.
         made = Engine(loop, False)
     _engines[loop] = made
     return made

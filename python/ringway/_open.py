@@ -29,6 +29,10 @@ _FLAGS = {
     "a": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
 }
 
+# Flags that an opener gets as well: those of the built-in open. (The last two are of Windows.)
+_OPENERS = ("O_CLOEXEC", "O_NOINHERIT", "O_BINARY")
+_NOT_INHERITED = sum(getattr(os, name, 0) for name in _OPENERS)
+
 
 class Opening(Awaitable[_F], AbstractAsyncContextManager[_F], Generic[_F]):
     """What `open` returns: await it, or use it with `async with`."""
@@ -202,7 +206,7 @@ async def _open_raw(
     if not closefd:
         raise ValueError("Cannot use closefd=False with file name")
     if opener is not None:
-        fd = await in_thread(lambda: _opened(opener, file, flags | os.O_CLOEXEC), os.close)
+        fd = await in_thread(lambda: _opened(opener, file, flags | _NOT_INHERITED), os.close)
         try:
             stat = await _stat(fd, file)
             return _ringway.open_fd(engine(), fd, True, file), stat

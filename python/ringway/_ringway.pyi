@@ -1,4 +1,5 @@
-"""The extension module. Functions that may wait return their result or an Operation."""
+"""The extension module. Functions that may wait return their result or an Operation. Those of
+`ringway.os` are there on Linux only."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,7 +1,9 @@
 """The functions of aiofiles.os: those of `os` on paths, without blocking the event loop.
 
 Parameters, results and errors are those of `os`. Where the kernel has an asynchronous operation,
-that is used; the rest runs on the engine's threads. A cancelled call may still take effect.
+that is used; the rest runs on the engine's threads. A cancelled call may still take effect. On
+systems other than Linux, they are the functions of `os` itself, in threads of the loop's executor,
+and those that `os` lacks there are missing here.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio as _asyncio
 import functools as _functools
 import os as _os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar, Union
 
 from . import _ringway
@@ -72,6 +74,11 @@ def stat_result(numbers: tuple[int, ...]) -> _os.stat_result:
         named[name] = seconds + 1e-9 * rest  # type: ignore[assignment]
         named[f"{name}_ns"] = time
     return _os.stat_result((*basic, *(time // 10**9 for time in times)), named)
+
+
+async def stat_of(file: _ringway.File) -> _os.stat_result:
+    """`os.fstat` of an open file."""
+    return stat_result(await run(file.stat()))
 
 
 async def stat(
@@ -346,3 +353,45 @@ async def sendfile(out_fd: int, in_fd: int, offset: int | None, count: int) -> i
     """`os.sendfile`: one call, on a thread of the engine. `ringway.sendfile` sends to a transport,
     all of it."""
     return await run(_ringway.sendfile(engine(), out_fd, in_fd, offset, count))
+
+
+# ---- Other systems than Linux --------------------------------------------------------------------
+
+
+def _stat_of(file: _ringway.File) -> _os.stat_result:
+    # A number that nobody closes meanwhile.
+    number = file.duplicate()
+    try:
+        return _os.fstat(number)
+    finally:
+        _os.close(number)
+
+
+def _scandir(path: Path | int | None = None) -> Scan[Any]:
+    with _os.scandir("." if path is None else path) as entries:
+        found: list[Any] = list(entries)
+    return Scan(found)
+
+
+def substitutes(names: Iterable[str], system: Any) -> dict[str, Any]:
+    """Return the functions of these names that `system` (which is `os`) has, each called in a
+    thread, and None for those that it lacks."""
+    own: dict[str, Any] = {"stat_of": _stat_of, "scandir": _scandir}
+    functions = {name: own.get(name, getattr(system, name, None)) for name in names}
+    return {name: function and wrap(function) for name, function in functions.items()}
+
+
+def _replace() -> None:
+    """Replace all functions that wait with those of `os`."""
+    at_once = {"getcwd", "path", "wrap"}
+    names = ["stat_of", *(name for name in __all__ if name not in at_once)]
+    for name, function in substitutes(names, _os).items():
+        if function is None:
+            del globals()[name]
+            __all__.remove(name)
+        else:
+            globals()[name] = function
+
+
+if not hasattr(_ringway, "rename"):
+    _replace()

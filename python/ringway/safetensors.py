@@ -199,7 +199,7 @@ def _fill(file: _File, ranges: list[tuple[int, None]], pieces: list[memoryview])
         [counts] = _reads([(file.path, ranges, pieces)], direct=True)
     except OSError as error:
         # A file system without direct I/O.
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
             raise
         [counts] = _reads([(file.path, ranges, pieces)])
     # The last byte of the tensors, if the file was not cut meanwhile.

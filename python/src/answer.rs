@@ -3,19 +3,16 @@
 use crate::engine::Shared;
 use crate::file::File;
 use crate::raw::Memory;
+use crate::system::{self, Number};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use ringway::fs::{FileType, Metadata};
-use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use ringway::fs::Metadata;
 use std::sync::Arc;
 
 /// The result of an operation.
 pub enum Answer {
     Nothing,
-    Yes(bool),
     Count(u64),
     /// The first bytes of `bytes` that was filled.
     Bytes(Memory, usize),
@@ -32,18 +29,22 @@ pub enum Answer {
         name: Option<Py<PyAny>>,
     },
     Metadata(Metadata),
-    Path(PathBuf),
-    /// Names in a directory, with their types and inode numbers.
-    Entries(Vec<(OsString, Option<char>, u64)>),
-    Numbers(Vec<u64>),
+    /// What makes any other object.
+    Other(Make),
 }
 
+type Make = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+
 impl Answer {
+    /// A value that Python has an object for.
+    pub fn of(value: impl for<'py> IntoPyObject<'py> + Send + 'static) -> Self {
+        Self::Other(Box::new(|py| value.into_py_any(py)))
+    }
+
     /// Errors: MemoryError.
     pub fn into_object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self {
             Self::Nothing => Ok(py.None()),
-            Self::Yes(yes) => yes.into_py_any(py),
             Self::Count(count) => count.into_py_any(py),
             Self::Bytes(memory, len) => Ok(memory.into_bytes(py, len)),
             Self::More(memory, more) => {
@@ -56,45 +57,16 @@ impl Answer {
             }
             Self::Counts(counts) => counts.into_py_any(py),
             Self::File { file, metadata, shared, name } => {
-                (File::new(file, shared, name), stat(py, &metadata)?).into_py_any(py)
+                let file = File::new(file, Number::new(), shared, name);
+                (file, stat(py, &metadata)?).into_py_any(py)
             }
             Self::Metadata(metadata) => stat(py, &metadata)?.into_py_any(py),
-            Self::Path(path) => path.into_os_string().into_py_any(py),
-            Self::Entries(entries) => entries.into_py_any(py),
-            Self::Numbers(numbers) => numbers.into_py_any(py),
+            Self::Other(make) => make(py),
         }
     }
 }
 
-/// The character of a type of file in a listing.
-pub fn type_of(kind: FileType) -> char {
-    match () {
-        () if kind.is_dir() => 'd',
-        () if kind.is_file() => 'f',
-        () if kind.is_symlink() => 'l',
-        () => 'o',
-    }
-}
-
-/// The numbers of an `os.stat_result`: mode, inode, device, links, user, group, size, the times of
-/// access, modification and change in nanoseconds, block size, blocks, device number.
+/// The numbers of an `os.stat_result`.
 fn stat<'py>(py: Python<'py>, metadata: &Metadata) -> PyResult<Bound<'py, PyTuple>> {
-    let nanoseconds =
-        |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
-    let numbers = [
-        i128::from(MetadataExt::mode(metadata)),
-        metadata.ino().into(),
-        metadata.dev().into(),
-        metadata.nlink().into(),
-        metadata.uid().into(),
-        metadata.gid().into(),
-        metadata.size().into(),
-        nanoseconds(metadata.atime(), metadata.atime_nsec()),
-        nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
-        nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
-        metadata.blksize().into(),
-        metadata.blocks().into(),
-        metadata.rdev().into(),
-    ];
-    PyTuple::new(py, numbers)
+    PyTuple::new(py, system::stat(metadata))
 }

@@ -34,6 +34,8 @@ struct PyBuffer {
 const SIMPLE: c_int = 0;
 const WRITABLE: c_int = 1;
 
+// PyO3 links with the same library.
+#[cfg_attr(windows, link(name = "python3", kind = "raw-dylib"))]
 unsafe extern "C-unwind" {
     fn PyObject_CallObject(
         callable: *mut ffi::PyObject,

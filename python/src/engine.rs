@@ -6,6 +6,8 @@ use crate::call::{self, Held};
 use crate::errors::os_error;
 use crate::finish;
 use crate::raw::drop_released;
+use crate::system;
+use pyo3::exceptions::PyNotImplementedError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -13,6 +15,7 @@ use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use pyo3::{PyTraverseError, PyVisit};
 use ringway::Reaping;
 use std::collections::VecDeque;
+use std::ffi::c_int;
 use std::io;
 use std::pin::Pin;
 use std::process;
@@ -270,11 +273,17 @@ pub struct Engine {
 impl Engine {
     /// Builds an engine. With `manual` its descriptor shows when `reap` has something to do;
     /// otherwise a thread of the engine wakes the loop.
+    ///
+    /// Errors: OSError if the system refuses every backend; NotImplementedError with `manual` where
+    /// an engine has no such descriptor, which is everywhere but on Linux.
     #[new]
     fn new(py: Python<'_>, event_loop: &Bound<'_, PyAny>, manual: bool) -> PyResult<Self> {
         let reaping = if manual { Reaping::Manual } else { Reaping::Thread };
         let builder = ringway::Engine::builder().reaping(reaping).shards(1).close_wait(CLOSE_WAIT);
-        let engine = builder.build().map_err(|error| os_error(py, &error, None))?;
+        let engine = builder.build().map_err(|error| match error.kind() {
+            io::ErrorKind::Unsupported if manual => PyNotImplementedError::new_err(()),
+            _ => os_error(py, &error, None),
+        })?;
         let shared = Shared {
             engine,
             ready: Mutex::default(),
@@ -289,13 +298,8 @@ impl Engine {
     }
 
     /// The descriptor that is readable when `reap` has something to do.
-    #[cfg(target_os = "linux")]
-    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        use std::os::fd::AsRawFd;
-        match self.shared.engine.readable() {
-            Ok(fd) => Ok(fd.as_raw_fd()),
-            Err(error) => Err(os_error(py, &error, None)),
-        }
+    fn fileno(&self, py: Python<'_>) -> PyResult<c_int> {
+        system::readable(&self.shared.engine).map_err(|error| os_error(py, &error, None))
     }
 
     /// What the loop calls to pick up completions, and to set their results. The loop drops it when

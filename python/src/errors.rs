@@ -1,5 +1,6 @@
 //! Errors of the crate as Python's OSError, with errno, a text and the file's name.
 
+use crate::system;
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use ringway::BuildError;
@@ -9,31 +10,37 @@ use std::io;
 /// there is no memory for a result.
 pub fn os_error(py: Python<'_>, error: &io::Error, path: Option<&Py<PyAny>>) -> PyErr {
     let own = error.get_ref();
-    let errno = match own.and_then(|own| own.downcast_ref::<BuildError>()) {
-        Some(refused) => refused.errno(),
-        None => error.raw_os_error().unwrap_or_else(|| errno_of(error.kind())),
+    let code = match own.and_then(|own| own.downcast_ref::<BuildError>()) {
+        Some(refused) => Some(refused.errno()),
+        None => error.raw_os_error(),
     };
-    if own.is_none() && error.raw_os_error().is_none() && errno == libc::ENOMEM {
+    if own.is_none() && code.is_none() && error.kind() == io::ErrorKind::OutOfMemory {
         return PyMemoryError::new_err(());
     }
-    let text = match (own, errno) {
+    let (errno, winerror) = code.map_or((errno_of(error.kind()), None), system::error_numbers);
+    let text = match (own, code) {
         // Text of ringway's own, which says what to do.
         (Some(own), _) => in_python(own.to_string()),
-        (None, libc::ECHILD) => "The engine belongs to the parent process of this fork. Open the \
+        (None, Some(system::ECHILD)) => {
+            "The engine belongs to the parent process of this fork. Open the \
                                  file again in this process, in its own event loop"
-            .to_owned(),
-        (None, _) => match strerror(py, errno) {
-            Ok(text) => text,
-            Err(_) => error.to_string(),
+                .to_owned()
+        }
+        (None, _) => match (winerror, strerror(py, errno)) {
+            (None, Ok(text)) => text,
+            _ => in_words(error),
         },
     };
     let Some(path) = path.map(|path| path.bind(py)) else {
-        return PyOSError::new_err((errno, text));
+        return match winerror {
+            None => PyOSError::new_err((errno, text)),
+            Some(_) => PyOSError::new_err((errno, text, py.None(), winerror)),
+        };
     };
     // Functions on two paths name both.
     match path.extract::<(Py<PyAny>, Py<PyAny>)>() {
-        Ok((from, to)) => PyOSError::new_err((errno, text, from, py.None(), to)),
-        Err(_) => PyOSError::new_err((errno, text, path.clone().unbind())),
+        Ok((from, to)) => PyOSError::new_err((errno, text, from, winerror, to)),
+        Err(_) => PyOSError::new_err((errno, text, path.clone().unbind(), winerror)),
     }
 }
 
@@ -54,6 +61,12 @@ pub fn closed() -> PyErr {
     PyValueError::new_err("I/O operation on closed file")
 }
 
+/// The system's text, without the number that the standard library appends.
+fn in_words(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.rsplit_once(" (os error ").map_or_else(|| text.clone(), |(text, _)| text.to_owned())
+}
+
 fn strerror(py: Python<'_>, errno: i32) -> PyResult<String> {
     py.import("os")?.call_method1("strerror", (errno,))?.extract()
 }
@@ -70,7 +83,8 @@ fn errno_of(kind: io::ErrorKind) -> i32 {
         K::NotADirectory => libc::ENOTDIR,
         K::WouldBlock => libc::EAGAIN,
         K::OutOfMemory => libc::ENOMEM,
-        K::Unsupported => libc::EOPNOTSUPP,
+        // On Linux the same number as EOPNOTSUPP; Python has no name for that of Windows.
+        K::Unsupported => libc::ENOTSUP,
         K::WriteZero | K::StorageFull => libc::ENOSPC,
         _ => libc::EIO,
     }

@@ -5,12 +5,13 @@ use crate::answer::Answer;
 use crate::engine::Shared;
 use crate::errors::{closed, os_error};
 use crate::raw::Memory;
+use crate::system::{self, Number};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use pyo3::prelude::*;
 use ringway::Position;
 use ringway::fs::File as Inner;
+use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An open file of the crate. Every operation returns its result, or an `Operation` that will have
@@ -19,14 +20,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct File {
     /// `None` once it is closed.
     file: Mutex<Option<Inner>>,
+    number: Number,
     shared: Arc<Shared>,
     /// The path in errors.
     name: Option<Py<PyAny>>,
 }
 
 impl File {
-    pub fn new(file: Inner, shared: Arc<Shared>, name: Option<Py<PyAny>>) -> Self {
-        Self { file: Mutex::new(Some(file)), shared, name }
+    pub fn new(file: Inner, number: Number, shared: Arc<Shared>, name: Option<Py<PyAny>>) -> Self {
+        Self { file: Mutex::new(Some(file)), number, shared, name }
     }
 
     pub fn name(&self) -> Option<&Py<PyAny>> {
@@ -89,7 +91,7 @@ async fn fill(
 
 /// Memory that did not come back: it belongs to the parent of a forked child.
 fn not_returned() -> io::Error {
-    io::Error::from_raw_os_error(libc::ECHILD)
+    io::Error::from_raw_os_error(system::ECHILD)
 }
 
 /// Fills `bytes`.
@@ -175,8 +177,9 @@ impl File {
         self.inner().is_err()
     }
 
-    fn fileno(&self) -> PyResult<RawFd> {
-        Ok(self.inner()?.as_fd().as_raw_fd())
+    fn fileno(&self, py: Python<'_>) -> PyResult<c_int> {
+        let number = self.number.of(py, &self.inner()?);
+        number.map_err(|error| os_error(py, &error, self.name()))
     }
 
     #[getter]
@@ -329,6 +332,7 @@ impl File {
     /// again has no effect.
     fn close(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let Some(file) = self.take() else { return Ok(py.None()) };
+        self.number.close();
         self.start(py, async move {
             match file.close().await {
                 // Operations that were cancelled still hold it; the last of them closes it.
@@ -339,10 +343,9 @@ impl File {
     }
 
     /// A duplicate of the descriptor, for a synchronous file object.
-    fn duplicate(&self, py: Python<'_>) -> PyResult<RawFd> {
-        use std::os::fd::IntoRawFd;
-        let fd = self.inner()?.as_fd().try_clone_to_owned();
-        Ok(fd.map_err(|error| os_error(py, &error, self.name()))?.into_raw_fd())
+    fn duplicate(&self, py: Python<'_>) -> PyResult<c_int> {
+        let number = system::new_number(py, &self.inner()?);
+        number.map_err(|error| os_error(py, &error, self.name()))
     }
 }
 

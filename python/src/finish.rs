@@ -3,7 +3,8 @@
 
 use crate::call;
 use crate::engine::Work;
-use crate::raw::{block_signals, drop_released, wait_readable};
+use crate::raw::drop_released;
+use crate::system::{self, block_signals};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use pyo3::prelude::*;
 use std::pin::pin;
@@ -58,14 +59,7 @@ fn finish(engine: &ringway::Engine, works: Vec<Work>) {
     let works: FuturesUnordered<_> = works.into_iter().collect();
     let mut all = pin!(works.for_each(|_| std::future::ready(())));
     while all.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-        match engine.readable() {
-            Ok(fd) => {
-                wait_readable(fd, LOOK);
-                engine.reap();
-            }
-            // The engine has a thread that reaps.
-            Err(_) => thread::park_timeout(LOOK),
-        }
+        system::reap(engine, LOOK);
     }
 }
 

@@ -9,8 +9,16 @@ mod file;
 mod finish;
 mod log;
 mod many;
+#[cfg(target_os = "linux")]
+mod os;
 mod paths;
 mod raw;
+#[cfg(unix)]
+#[path = "system/unix.rs"]
+mod system;
+#[cfg(windows)]
+#[path = "system/windows.rs"]
+mod system;
 mod tensors;
 
 use pyo3::prelude::*;
@@ -29,11 +37,13 @@ mod _ringway {
     use crate::log::Log;
     #[pymodule_export]
     use crate::many::Reader;
+    #[cfg(target_os = "linux")]
     #[pymodule_export]
-    use crate::paths::{
-        access, entries, link, mkdir, open, open_fd, read_file, readlink, remove, rename, resolve,
-        sendfile, stat, stat_fd, statvfs, symlink, sync_dir, write_atomic,
+    use crate::os::{
+        access, entries, link, mkdir, readlink, remove, rename, sendfile, stat, statvfs, symlink,
     };
+    #[pymodule_export]
+    use crate::paths::{open, open_fd, read_file, resolve, stat_fd, sync_dir, write_atomic};
     #[pymodule_export]
     use crate::tensors::tensor_header;
 }

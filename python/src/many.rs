@@ -5,7 +5,8 @@ use crate::answer::Answer;
 use crate::call;
 use crate::errors::os_error;
 use crate::file::{UNCHECKED, read_all, read_into, read_most};
-use crate::raw::{Memory, drop_released, duplicate};
+use crate::raw::{Memory, drop_released};
+use crate::system::duplicate;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use pyo3::prelude::*;
 use ringway::Reaping;
@@ -142,7 +143,7 @@ impl Job {
             }
         };
         if metadata.is_dir() {
-            return Err(io::Error::from_raw_os_error(libc::EISDIR));
+            return Err(io::ErrorKind::IsADirectory.into());
         }
         Ok((file, metadata.len()))
     }

@@ -1,25 +1,26 @@
-//! Opening files, and the functions on paths.
+//! Opening files, and functions on whole files. Those of `ringway.os` are in `os.rs`.
 
-use crate::answer::{Answer, type_of};
+use crate::answer::Answer;
 use crate::engine::Engine;
 use crate::errors::os_error;
 use crate::file::{File as PyFile, read_all};
-use crate::raw::{Memory, duplicate, take};
+use crate::raw::Memory;
+use crate::system::{self, adopt, duplicate};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 use ringway::fs::{File, OpenOptions};
-use rustix::fs::{Mode, OFlags};
+use std::ffi::c_int;
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+const ACCESS: c_int = libc::O_RDONLY | libc::O_WRONLY | libc::O_RDWR;
 
 /// The options of `open(2)` that these flags stand for.
 fn options(flags: i32, mode: u32, direct: bool) -> OpenOptions {
     let mut options = OpenOptions::new();
-    let access = flags & libc::O_ACCMODE;
+    let access = flags & ACCESS;
     options
         .read(access != libc::O_WRONLY)
         .write(access != libc::O_RDONLY)
@@ -29,29 +30,21 @@ fn options(flags: i32, mode: u32, direct: bool) -> OpenOptions {
         .create_new(flags & libc::O_EXCL != 0)
         .mode(mode)
         .direct(direct);
-    let known = libc::O_ACCMODE | libc::O_APPEND | libc::O_TRUNC | libc::O_CREAT | libc::O_EXCL;
+    let known = ACCESS | libc::O_APPEND | libc::O_TRUNC | libc::O_CREAT | libc::O_EXCL;
     options.custom_flags(flags & !known);
     options
 }
 
 /// Names of more than a path's bytes would be cut by the kernel.
-fn checked(path: PathBuf) -> PyResult<PathBuf> {
-    if path.as_os_str().as_bytes().contains(&0) {
+pub fn checked(path: PathBuf) -> PyResult<PathBuf> {
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
         return Err(PyValueError::new_err("embedded null byte"));
     }
     Ok(path)
 }
 
-/// A directory descriptor that the program gave, or the working directory.
-fn directory(fd: Option<RawFd>) -> io::Result<OwnedFd> {
-    match fd {
-        Some(fd) => duplicate(fd),
-        None => Ok(rustix::fs::open(".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
-    }
-}
-
 /// Runs a system call on the engine's threads.
-fn call(
+pub fn call(
     py: Python<'_>,
     engine: &Engine,
     path: Py<PyAny>,
@@ -81,7 +74,7 @@ pub fn open(
     engine.shared.start(py, Some(&name), async move {
         let (file, metadata) = options.open_with_metadata(&path).await?;
         if metadata.is_dir() {
-            return Err(io::Error::from_raw_os_error(libc::EISDIR));
+            return Err(io::ErrorKind::IsADirectory.into());
         }
         Ok(Answer::File { file, metadata, shared, name: file_name })
     })
@@ -98,207 +91,23 @@ fn name_of(py: Python<'_>, name: &Py<PyAny>) -> Option<Py<PyAny>> {
 pub fn open_fd(
     py: Python<'_>,
     engine: &Engine,
-    fd: RawFd,
+    fd: c_int,
     own: bool,
     name: Py<PyAny>,
 ) -> PyResult<PyFile> {
-    let copy = duplicate(fd).map_err(|error| os_error(py, &error, Some(&name)))?;
     let shared = Arc::clone(&engine.shared);
-    let file = File::from_fd(if own { take(fd) } else { copy }, &shared.engine);
-    Ok(PyFile::new(file, shared, name_of(py, &name)))
-}
-
-/// `stat(2)`, `lstat(2)`, or `fstatat(2)` in a directory.
-#[pyfunction]
-#[pyo3(signature = (engine, path, follow, dir_fd, name))]
-pub fn stat(
-    py: Python<'_>,
-    engine: &Engine,
-    path: PathBuf,
-    follow: bool,
-    dir_fd: Option<RawFd>,
-    name: Py<PyAny>,
-) -> PyResult<Py<PyAny>> {
-    let (path, inner) = (checked(path)?, engine.shared.engine.clone());
-    engine.shared.start(py, Some(&name), async move {
-        let metadata = match (dir_fd, follow) {
-            (None, true) => inner.fs().metadata(path).await?,
-            (None, false) => inner.fs().symlink_metadata(path).await?,
-            (Some(_), _) => {
-                let dir = File::from_fd(directory(dir_fd)?, &inner);
-                let nofollow = if follow { 0 } else { libc::O_NOFOLLOW };
-                let mut options = OpenOptions::new();
-                options.read(true).in_dir(&dir).custom_flags(libc::O_PATH | nofollow);
-                options.open(path).await?.metadata().await?
-            }
-        };
-        Ok(Answer::Metadata(metadata))
-    })
+    let adopted = adopt(fd, own, &shared.engine);
+    let (file, number) = adopted.map_err(|error| os_error(py, &error, Some(&name)))?;
+    Ok(PyFile::new(file, number, shared, name_of(py, &name)))
 }
 
 /// `fstat(2)` of a descriptor.
 #[pyfunction]
-pub fn stat_fd(py: Python<'_>, engine: &Engine, fd: RawFd, name: Py<PyAny>) -> PyResult<Py<PyAny>> {
+pub fn stat_fd(py: Python<'_>, engine: &Engine, fd: c_int, name: Py<PyAny>) -> PyResult<Py<PyAny>> {
     let inner = engine.shared.engine.clone();
     engine.shared.start(py, Some(&name), async move {
         let file = File::from_fd(duplicate(fd)?, &inner);
         Ok(Answer::Metadata(file.metadata().await?))
-    })
-}
-
-/// `rename(2)`.
-#[pyfunction]
-#[pyo3(signature = (engine, from, to, from_dir, to_dir, names))]
-pub fn rename(
-    py: Python<'_>,
-    engine: &Engine,
-    from: PathBuf,
-    to: PathBuf,
-    from_dir: Option<RawFd>,
-    to_dir: Option<RawFd>,
-    names: Py<PyAny>,
-) -> PyResult<Py<PyAny>> {
-    let (from, to) = (checked(from)?, checked(to)?);
-    if from_dir.is_some() || to_dir.is_some() {
-        return call(py, engine, names, move || {
-            let (from_dir, to_dir) = (directory(from_dir)?, directory(to_dir)?);
-            rustix::fs::renameat(from_dir, from, to_dir, to)?;
-            Ok(Answer::Nothing)
-        });
-    }
-    let inner = engine.shared.engine.clone();
-    engine.shared.start(py, Some(&names), async move {
-        inner.fs().rename(from, to).await?;
-        Ok(Answer::Nothing)
-    })
-}
-
-/// `unlink(2)`, or `rmdir(2)` of a directory.
-#[pyfunction]
-#[pyo3(signature = (engine, path, is_dir, dir_fd, name))]
-pub fn remove(
-    py: Python<'_>,
-    engine: &Engine,
-    path: PathBuf,
-    is_dir: bool,
-    dir_fd: Option<RawFd>,
-    name: Py<PyAny>,
-) -> PyResult<Py<PyAny>> {
-    use rustix::fs::AtFlags;
-    let path = checked(path)?;
-    if dir_fd.is_some() {
-        let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        return call(py, engine, name, move || {
-            rustix::fs::unlinkat(directory(dir_fd)?, path, flags)?;
-            Ok(Answer::Nothing)
-        });
-    }
-    let inner = engine.shared.engine.clone();
-    engine.shared.start(py, Some(&name), async move {
-        if is_dir {
-            inner.fs().remove_dir(path).await?;
-        } else {
-            inner.fs().remove_file(path).await?;
-        }
-        Ok(Answer::Nothing)
-    })
-}
-
-/// `mkdir(2)`.
-#[pyfunction]
-#[pyo3(signature = (engine, path, mode, dir_fd, name))]
-pub fn mkdir(
-    py: Python<'_>,
-    engine: &Engine,
-    path: PathBuf,
-    mode: u32,
-    dir_fd: Option<RawFd>,
-    name: Py<PyAny>,
-) -> PyResult<Py<PyAny>> {
-    let path = checked(path)?;
-    if dir_fd.is_some() {
-        return call(py, engine, name, move || {
-            rustix::fs::mkdirat(directory(dir_fd)?, path, mode.into())?;
-            Ok(Answer::Nothing)
-        });
-    }
-    let inner = engine.shared.engine.clone();
-    engine.shared.start(py, Some(&name), async move {
-        ringway::fs::DirBuilder::new().mode(mode).engine(&inner).create(path).await?;
-        Ok(Answer::Nothing)
-    })
-}
-
-/// `symlink(2)`.
-#[pyfunction]
-#[pyo3(signature = (engine, target, path, dir_fd, names))]
-pub fn symlink(
-    py: Python<'_>,
-    engine: &Engine,
-    target: PathBuf,
-    path: PathBuf,
-    dir_fd: Option<RawFd>,
-    names: Py<PyAny>,
-) -> PyResult<Py<PyAny>> {
-    let (target, path) = (checked(target)?, checked(path)?);
-    if dir_fd.is_some() {
-        return call(py, engine, names, move || {
-            rustix::fs::symlinkat(target, directory(dir_fd)?, path)?;
-            Ok(Answer::Nothing)
-        });
-    }
-    let inner = engine.shared.engine.clone();
-    engine.shared.start(py, Some(&names), async move {
-        inner.fs().symlink(target, path).await?;
-        Ok(Answer::Nothing)
-    })
-}
-
-/// `linkat(2)`.
-#[pyfunction]
-#[pyo3(signature = (engine, from, to, from_dir, to_dir, follow, names))]
-#[expect(clippy::too_many_arguments, reason = "those of os.link")]
-pub fn link(
-    py: Python<'_>,
-    engine: &Engine,
-    from: PathBuf,
-    to: PathBuf,
-    from_dir: Option<RawFd>,
-    to_dir: Option<RawFd>,
-    follow: bool,
-    names: Py<PyAny>,
-) -> PyResult<Py<PyAny>> {
-    use rustix::fs::AtFlags;
-    let (from, to) = (checked(from)?, checked(to)?);
-    if from_dir.is_some() || to_dir.is_some() || follow {
-        let flags = if follow { AtFlags::SYMLINK_FOLLOW } else { AtFlags::empty() };
-        return call(py, engine, names, move || {
-            rustix::fs::linkat(directory(from_dir)?, from, directory(to_dir)?, to, flags)?;
-            Ok(Answer::Nothing)
-        });
-    }
-    let inner = engine.shared.engine.clone();
-    engine.shared.start(py, Some(&names), async move {
-        inner.fs().hard_link(from, to).await?;
-        Ok(Answer::Nothing)
-    })
-}
-
-/// `readlink(2)`.
-#[pyfunction]
-#[pyo3(signature = (engine, path, dir_fd, name))]
-pub fn readlink(
-    py: Python<'_>,
-    engine: &Engine,
-    path: PathBuf,
-    dir_fd: Option<RawFd>,
-    name: Py<PyAny>,
-) -> PyResult<Py<PyAny>> {
-    use std::os::unix::ffi::OsStringExt;
-    let path = checked(path)?;
-    call(py, engine, name, move || {
-        let target = rustix::fs::readlinkat(directory(dir_fd)?, path, Vec::new())?;
-        Ok(Answer::Path(std::ffi::OsString::from_vec(target.into_bytes()).into()))
     })
 }
 
@@ -317,109 +126,10 @@ pub fn resolve(
         for _ in 0..LINKS {
             match std::fs::read_link(&path) {
                 Ok(target) => path = path.parent().unwrap_or(Path::new("")).join(target),
-                Err(_) => return Ok(Answer::Path(path)),
+                Err(_) => return Ok(Answer::of(path.into_os_string())),
             }
         }
-        Err(io::Error::from_raw_os_error(libc::ELOOP))
-    })
-}
-
-/// `faccessat(2)`: whether it is allowed.
-#[pyfunction]
-#[pyo3(signature = (engine, path, mode, dir_fd, flags, name))]
-pub fn access(
-    py: Python<'_>,
-    engine: &Engine,
-    path: PathBuf,
-    mode: u32,
-    dir_fd: Option<RawFd>,
-    flags: u32,
-    name: Py<PyAny>,
-) -> PyResult<Py<PyAny>> {
-    use rustix::fs::{Access, AtFlags};
-    let path = checked(path)?;
-    let (mode, flags) = (Access::from_bits_retain(mode), AtFlags::from_bits_retain(flags));
-    call(py, engine, name, move || {
-        Ok(Answer::Yes(rustix::fs::accessat(directory(dir_fd)?, path, mode, flags).is_ok()))
-    })
-}
-
-/// The names in a directory, with type and inode number.
-#[pyfunction]
-pub fn entries(
-    py: Python<'_>,
-    engine: &Engine,
-    path: PathBuf,
-    name: Py<PyAny>,
-) -> PyResult<Py<PyAny>> {
-    let (path, inner) = (checked(path)?, engine.shared.engine.clone());
-    engine.shared.start(py, Some(&name), async move {
-        let mut found = Vec::new();
-        let mut listing = inner.fs().read_dir(path).await?;
-        while let Some(entry) = listing.next_entry().await? {
-            // A file that is gone by now has no type.
-            let kind = entry.file_type().await.ok().map(type_of);
-            found.push((entry.file_name(), kind, entry.ino()));
-        }
-        Ok(Answer::Entries(found))
-    })
-}
-
-/// `statvfs(2)`, or `fstatvfs(2)`: the numbers of an `os.statvfs_result`.
-#[pyfunction]
-#[pyo3(signature = (engine, path, fd, name))]
-pub fn statvfs(
-    py: Python<'_>,
-    engine: &Engine,
-    path: PathBuf,
-    fd: Option<RawFd>,
-    name: Py<PyAny>,
-) -> PyResult<Py<PyAny>> {
-    let path = checked(path)?;
-    call(py, engine, name, move || {
-        let stat = match fd {
-            Some(fd) => rustix::fs::fstatvfs(duplicate(fd)?)?,
-            None => rustix::fs::statvfs(path)?,
-        };
-        let numbers = vec![
-            stat.f_bsize,
-            stat.f_frsize,
-            stat.f_blocks,
-            stat.f_bfree,
-            stat.f_bavail,
-            stat.f_files,
-            stat.f_ffree,
-            stat.f_favail,
-            // Without ST_VALID, which is between the kernel and the C library.
-            stat.f_flag.bits() & !0x20,
-            stat.f_namemax,
-            stat.f_fsid,
-        ];
-        Ok(Answer::Numbers(numbers))
-    })
-}
-
-/// `sendfile(2)`: one call.
-#[pyfunction]
-#[pyo3(signature = (engine, out_fd, in_fd, offset, count))]
-pub fn sendfile(
-    py: Python<'_>,
-    engine: &Engine,
-    out_fd: RawFd,
-    in_fd: RawFd,
-    offset: Option<u64>,
-    count: usize,
-) -> PyResult<Py<PyAny>> {
-    // Descriptors that are closed meanwhile must not become others.
-    let fds = duplicate(out_fd).and_then(|out| Ok((out, duplicate(in_fd)?)));
-    let (out, input) = fds.map_err(|error| os_error(py, &error, None))?;
-    let inner = engine.shared.engine.clone();
-    engine.shared.start(py, None, async move {
-        let send = move || {
-            let mut at = offset;
-            Ok(rustix::fs::sendfile(out, input, at.as_mut(), count)? as u64)
-        };
-        Ok(Answer::Count(inner.call(send).await?))
+        Err(io::Error::from_raw_os_error(system::ELOOP))
     })
 }
 
@@ -469,7 +179,7 @@ pub fn read_file(
         options.read(true).engine(&inner);
         let (file, metadata) = options.open_with_metadata(&path).await?;
         if metadata.is_dir() {
-            return Err(io::Error::from_raw_os_error(libc::EISDIR));
+            return Err(io::ErrorKind::IsADirectory.into());
         }
         read_all(&file, 0, metadata.len()).await
     })

@@ -1,6 +1,6 @@
 //! Memory of Python objects that the kernel reads and writes: `bytes` that are being filled, and
-//! buffers that are pinned until an operation has ended. And descriptors that the program passes as
-//! numbers, and system calls on a thread of its own. All `unsafe` code is here and in `call.rs`.
+//! buffers that are pinned until an operation has ended. All `unsafe` code is here, in `call.rs`
+//! and in `system/`.
 
 use crate::call::{self, Held};
 use pyo3::exceptions::PyMemoryError;
@@ -9,13 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use ringway::{Buffer, CustomBuffer};
 use std::any::Any;
-use std::ffi::c_int;
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::time::Duration;
 
 /// Memory of a Python object, as long as this lives. It may be dropped on any thread.
 pub struct Memory {
@@ -178,38 +174,5 @@ unsafe impl CustomBuffer for Memory {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send + Sync> {
         self
-    }
-}
-
-/// A duplicate of a descriptor that the program keeps. Errors: EBADF, EMFILE.
-pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
-    }
-    // SAFETY: it is only duplicated, which fails if it is no descriptor.
-    unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
-}
-
-/// A descriptor that the program gives away, which `duplicate` has shown to be open.
-pub fn take(fd: RawFd) -> OwnedFd {
-    // SAFETY: the program says that it is its own, and that nobody else closes it.
-    unsafe { OwnedFd::from_raw_fd(fd) }
-}
-
-/// Waits until a descriptor is readable, or for a time.
-pub fn wait_readable(fd: BorrowedFd<'_>, limit: Duration) {
-    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let limit = c_int::try_from(limit.as_millis()).unwrap_or(c_int::MAX);
-    // SAFETY: one entry, which lives as long as the call. Callers look again after an error.
-    unsafe { libc::poll(&raw mut entry, 1, limit) };
-}
-
-/// Blocks all signals on this thread: the program's threads handle them.
-pub fn block_signals() {
-    // SAFETY: the set is filled before it is used.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, ptr::null_mut());
     }
 }
