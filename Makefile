@@ -69,7 +69,7 @@ needs.fuzz := $(BUILD_NEEDS) c++ fuzz go
 needs.sanitize := $(BUILD_NEEDS) rust-src
 needs.compare := rust-current cc
 needs.data-bench := rust-current cc
-needs.test-integrations := rust-current cc fmt clippy
+needs.test-integrations := rust-current cc c++ libclang fmt clippy
 needs.cluster := rust-current cc
 needs.go-bench := go rust cc
 needs.ocaml-bench := $(needs.ocaml)
@@ -304,7 +304,7 @@ test-python: ## the tests of the Python package
 	@$(NEED) $(needs.test-python)
 	$(MAKE) -C python test
 
-test-integrations: ## OpenDAL's service and foyer's engine
+test-integrations: ## OpenDAL's service, Vortex's reader and foyer's engine
 	@$(NEED) $(needs.test-integrations)
 	$(INTEGRATIONS) fmt --all --check
 	$(INTEGRATIONS) test --workspace
