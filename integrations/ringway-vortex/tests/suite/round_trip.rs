@@ -1,7 +1,7 @@
 //! Vortex files, written by Vortex, and read by Vortex with ringway's reader and with its own.
 
-use crate::support::readers;
-use ringway_vortex::OpenWithRingway;
+use crate::support::{engines, readers};
+use ringway_vortex::{OpenWithRingway, RingwayFileSystem};
 use std::path::Path;
 use std::sync::Arc;
 use vortex::VortexSessionDefault;
@@ -10,7 +10,9 @@ use vortex::array::stream::ArrayStreamExt;
 use vortex::array::{ArrayRef, IntoArray, VortexSessionExecute};
 use vortex::buffer::Buffer;
 use vortex::expr::{and, col, gt, lit, lt, root, select};
+use vortex::file::multi::MultiFileDataSource;
 use vortex::file::{OpenOptionsSessionExt, VortexFile, WriteOptionsSessionExt};
+use vortex::scan::DataSource;
 use vortex::scan::strict_sorted_buffer::StrictSortedBuffer;
 use vortex::session::VortexSession;
 
@@ -88,5 +90,21 @@ async fn both_readers_read_the_same() {
                 assert_eq!(row(ours, at), row(theirs, at), "row {at}");
             }
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_of_many_files_finds_them_by_glob() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = VortexSession::default();
+    write(&session, &dir.path().join("b.vortex")).await;
+    std::os::unix::fs::symlink(dir.path().join("b.vortex"), dir.path().join("a.vortex")).unwrap();
+    for engine in engines() {
+        let all = Arc::new(RingwayFileSystem::new("/", &engine));
+        // The first file, which is opened here, is the link.
+        let source = MultiFileDataSource::new(session.clone())
+            .with_glob(format!("{}/*.vortex", dir.path().display()), Some(all));
+        let source = source.build().await.unwrap();
+        assert_eq!(source.dtype(), table().dtype());
     }
 }
