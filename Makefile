@@ -70,7 +70,7 @@ needs.sanitize := $(BUILD_NEEDS) rust-src
 needs.compare := rust-current cc
 needs.data-bench := rust-current cc
 needs.test-data-engines := rust-current cc fmt clippy
-needs.test-integrations := rust-current cc fmt clippy
+needs.test-integrations := rust-current cc c++ libclang fmt clippy
 needs.cluster := rust-current cc
 needs.go-bench := go rust cc
 needs.ocaml-bench := $(needs.ocaml)
@@ -312,7 +312,7 @@ test-python: ## the tests of the Python package
 	@$(NEED) $(needs.test-python)
 	$(MAKE) -C python test
 
-test-integrations: ## OpenDAL's service and foyer's engine
+test-integrations: ## OpenDAL's service, Vortex's reader and foyer's engine
 	@$(NEED) $(needs.test-integrations)
 	$(INTEGRATIONS) fmt --all --check
 	$(INTEGRATIONS) test --workspace

@@ -93,6 +93,14 @@ need_rocksdb() {
     [ -e /usr/include/rocksdb/db.h ] && has db_bench
 }
 
+# The library that bindgen loads.
+has_libclang() {
+    for library in /usr/lib/llvm-*/lib/libclang.so*; do
+        [ -e "$library" ] && return
+    done
+    return 1
+}
+
 need_libaio() {
     echo '#include <libaio.h>' | cc -x c -E -o /dev/null - 2>/dev/null
 }
@@ -145,6 +153,7 @@ for need in "$@"; do
                 package "a C compiler for arm64" gcc-aarch64-linux-gnu libc6-dev-arm64-cross
             ;;
         c++) has c++ || package "a C++ compiler" g++ ;;
+        libclang) has_libclang || package libclang libclang-dev ;;
         git) has git || package git git ;;
         python3) has python3 || package python3 python3 ;;
         # Debian's python3 cannot make environments without it.

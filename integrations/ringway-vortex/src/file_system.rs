@@ -1,0 +1,141 @@
+//! Vortex's interface of a file system, over a directory.
+
+use crate::RingwayReadAt;
+use crate::error::failed;
+use async_trait::async_trait;
+use futures::stream::{self, BoxStream, StreamExt};
+use ringway::Engine;
+use ringway::fs::ReadDir;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vortex_error::{VortexError, VortexResult};
+use vortex_io::VortexReadAt;
+use vortex_io::filesystem::{FileListing, FileSystem};
+
+/// The files below a directory, for Vortex's sources of many files (`MultiFileDataSource`).
+///
+/// Paths are relative to the directory, whether or not they begin with a slash. Symbolic links to
+/// files are files, with the size of what they lead to. Listings leave out what Vortex cannot open:
+/// links to directories and to nothing, devices, pipes, and names that are not UTF-8. A prefix that
+/// does not exist has no files.
+///
+/// The directory is no boundary: `..` and symbolic links lead out of it.
+#[derive(Clone, Debug)]
+pub struct RingwayFileSystem {
+    engine: Engine,
+    root: PathBuf,
+}
+
+impl RingwayFileSystem {
+    /// The files below `root`. For `MultiFileDataSource`, which takes the first slash away from
+    /// its globs, `/` stands for all local files.
+    pub fn new(root: impl Into<PathBuf>, engine: &Engine) -> Self {
+        Self { engine: engine.clone(), root: root.into() }
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.root.join(key.trim_start_matches('/'))
+    }
+}
+
+#[async_trait]
+impl FileSystem for RingwayFileSystem {
+    fn list(&self, prefix: &str) -> BoxStream<'_, VortexResult<FileListing>> {
+        let below = vec![prefix.trim_matches('/').to_owned()];
+        let walk = Walk { fs: self, below, dir: String::new(), open: None };
+        stream::try_unfold(walk, |mut walk| async move {
+            walk.next().await.map(|next| next.map(|listing| (listing, walk)))
+        })
+        .boxed()
+    }
+
+    async fn head(&self, path: &str) -> VortexResult<Option<FileListing>> {
+        let full = self.path(path);
+        match self.engine.fs().metadata(&full).await {
+            Ok(found) if found.is_file() => {
+                Ok(Some(FileListing { path: path.to_owned(), size: Some(found.len()) }))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(failed(format_args!("stat {}", full.display()), error)),
+        }
+    }
+
+    async fn open_read(&self, path: &str) -> VortexResult<Arc<dyn VortexReadAt>> {
+        let full = self.path(path);
+        let opened = self.engine.open(&full).await;
+        let file =
+            opened.map_err(|error| failed(format_args!("open {}", full.display()), error))?;
+        Ok(Arc::new(RingwayReadAt::new(file, full.to_string_lossy())))
+    }
+
+    async fn delete(&self, path: &str) -> VortexResult<()> {
+        let full = self.path(path);
+        let removed = self.engine.fs().remove_file(&full).await;
+        removed.map_err(|error| failed(format_args!("remove {}", full.display()), error))
+    }
+}
+
+/// A listing.
+struct Walk<'a> {
+    fs: &'a RingwayFileSystem,
+    /// Directories to be listed.
+    below: Vec<String>,
+    /// The directory that is being listed, and its entries.
+    dir: String,
+    open: Option<ReadDir>,
+}
+
+impl Walk<'_> {
+    async fn next(&mut self) -> VortexResult<Option<FileListing>> {
+        while self.open.is_some() || self.open_next().await? {
+            let Some(entries) = &mut self.open else { continue };
+            let entry = entries.next_entry().await;
+            let entry = entry.map_err(|error| unlisted(&self.fs.path(&self.dir), error))?;
+            let Some(entry) = entry else {
+                self.open = None;
+                continue;
+            };
+            // What cannot be looked up has been removed.
+            let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type().await)
+            else {
+                continue;
+            };
+            let path = if self.dir.is_empty() { name } else { format!("{}/{name}", self.dir) };
+            if kind.is_dir() {
+                self.below.push(path);
+            } else if let Ok(found) = self.fs.engine.fs().metadata(entry.path()).await
+                && found.is_file()
+            {
+                return Ok(Some(FileListing { path, size: Some(found.len()) }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Opens the next directory; false if there are no more.
+    async fn open_next(&mut self) -> VortexResult<bool> {
+        while let Some(dir) = self.below.pop() {
+            let full = self.fs.path(&dir);
+            match self.fs.engine.fs().read_dir(&full).await {
+                Ok(entries) => {
+                    (self.dir, self.open) = (dir, Some(entries));
+                    return Ok(true);
+                }
+                Err(error) if is_absent(&error) => {}
+                Err(error) => return Err(unlisted(&full, error)),
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn unlisted(dir: &Path, error: io::Error) -> VortexError {
+    failed(format_args!("list {}", dir.display()), error)
+}
+
+/// Whether nothing has the name.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
