@@ -118,7 +118,8 @@ static void on_xfs(unsigned backend)
 	NEED(direct.untorn_min == BLOCK && direct.untorn_max > BLOCK);
 	SAME(direct.untorn_max_segments, 1);
 	lengths(queue, fd, &direct);
-	SAME(check_run(queue, untorn(WRITE(fd, memset(bytes, 3, BLOCK), BLOCK, 0))), BLOCK);
+	memset(bytes, 3, BLOCK);
+	SAME(check_run(queue, untorn(WRITE(fd, bytes, BLOCK, 0))), BLOCK);
 	SAME(pread(buffered, before, BLOCK, 0), BLOCK);
 	memset(bytes, 9, BLOCK);
 	refused(queue, WRITE(buffered, bytes, BLOCK, 0), EOPNOTSUPP, "direct I/O");
