@@ -339,15 +339,15 @@ fn about_path(path: &Path, probed: &PathProbe) -> Section {
     section
 }
 
-/// `4 KiB to 64 KiB, direct (RWF_ATOMIC)`.
+/// `4 KiB to 64 KiB (RWF_ATOMIC), up to 16 KiB by the device`.
 fn untorn_writes(unit: AtomicWriteUnit) -> String {
     let by_device = match unit.max_opt {
         Some(most) if most < unit.max => {
-            format!(", up to {} by the device itself", bytes_text(most.into()))
+            format!(", up to {} by the device", bytes_text(most.into()))
         }
         _ => String::new(),
     };
-    format!("{unit}, direct (RWF_ATOMIC){by_device}")
+    format!("{unit} (RWF_ATOMIC){by_device}")
 }
 
 /// What docs/file-systems.md says of its type. A device has none.
@@ -422,10 +422,10 @@ mod tests {
             |max_opt| Some(AtomicWriteUnit { min: 4096, max: 65536, max_opt, max_segments: 1 });
         assert!(row(StorageKind::Directory, None).starts_with("not reported for a directory"));
         assert_eq!(row(StorageKind::Regular, None), "not supported");
-        let plain = "4 KiB to 64 KiB, direct (RWF_ATOMIC)";
+        let plain = "4 KiB to 64 KiB (RWF_ATOMIC)";
         assert_eq!(row(StorageKind::Regular, unit(None)), plain);
         assert_eq!(row(StorageKind::Block, unit(Some(65536))), plain);
-        let by_device = format!("{plain}, up to 16 KiB by the device itself");
+        let by_device = format!("{plain}, up to 16 KiB by the device");
         assert_eq!(row(StorageKind::Regular, unit(Some(16384))), by_device);
     }
 
