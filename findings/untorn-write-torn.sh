@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Expected: a write with RWF_ATOMIC is made as a whole or not at all, with a length that is a power of
-# two at a multiple of it; anything else is EINVAL. So pwritev2(2) has it: all or none of the data is
-# stored, never a mix of old and new data.
+# Expected: a write with RWF_ATOMIC is made as a whole or not at all, with a length that is a power
+# of two at a multiple of it; anything else is EINVAL. So pwritev2(2) has it: all or none of the
+# data is stored, never a mix of old and new data.
 #
 # Found (Linux 6.18.44, XFS on a loop device): where RLIMIT_FSIZE cuts the write, the kernel makes
 # the part below the limit, with the flag, and returns its length: 8192 of 16384 bytes, and with

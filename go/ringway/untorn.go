@@ -60,9 +60,10 @@ func noUntornWrites() *Refusal {
 }
 
 // WriteUntornAt writes p at an offset untorn, which Linux also calls atomic: after a crash or a
-// power failure the range has all of p or nothing of it (RWF_ATOMIC). [File.AtomicWriteUnit] returns
-// the lengths that f takes; the offset is a multiple of the length. The file is open for direct I/O
-// ([Direct]), and not for appending. The buffer need not be aligned: then a copy is written.
+// power failure the range has all of p or nothing of it (RWF_ATOMIC). [File.AtomicWriteUnit]
+// returns the lengths that f takes; the offset is a multiple of the length. The file is open for
+// direct I/O ([Direct]), and not for appending. The buffer need not be aligned: then a copy is
+// written.
 //
 // Either all of p is written or there is an error. It is never made as a plain write, in pieces or
 // in part. A refusal is a [*Refusal] in the error, with errno, reason and fix, and nothing is

@@ -95,7 +95,8 @@ static void lengths(struct ringway_queue *queue, int fd, const struct ringway_di
 	}
 	refused(queue, WRITE(fd, bytes, direct->untorn_max / 4 * 3, 0), EINVAL, "power of two");
 	refused(queue, WRITE(fd, bytes, direct->untorn_min / 2, 0), EINVAL, "power of two");
-	refused(queue, WRITE(fd, bytes, 2 * (uint64_t)direct->untorn_max, 0), EINVAL, "power of two");
+	refused(queue, WRITE(fd, bytes, 2 * (uint64_t)direct->untorn_max, 0), EINVAL,
+	        "power of two");
 	refused(queue, WRITE(fd, bytes, 2 * BLOCK, BLOCK), EINVAL, "multiple of the length");
 	refused(queue, WRITE(fd, bytes + 1, BLOCK, 0), EINVAL, "alignment");
 	free(bytes);

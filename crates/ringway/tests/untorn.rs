@@ -1,5 +1,5 @@
-//! Untorn writes (`RWF_ATOMIC`): on XFS of a loop device, which needs nothing of the device, and the
-//! refusals everywhere.
+//! Untorn writes (`RWF_ATOMIC`): on XFS of a loop device, which needs nothing of the device, and
+//! the refusals everywhere.
 
 #![cfg(target_os = "linux")]
 

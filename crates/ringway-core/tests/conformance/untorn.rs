@@ -1,5 +1,5 @@
-//! Untorn writes (`RWF_ATOMIC`): whole where the file system has them, and refused elsewhere, before
-//! they are submitted or by the kernel, but never made as plain writes.
+//! Untorn writes (`RWF_ATOMIC`): whole where the file system has them, and refused elsewhere,
+//! before they are submitted or by the kernel, but never made as plain writes.
 
 use super::errors::file_system;
 use super::world::{World, buffer_for, bytes, filled, pattern, pipe, skip};
