@@ -27,7 +27,7 @@ const (
 type iocb struct {
 	raw struct {
 		data         uint64
-		key, rwFlags uint32 // In the order of little-endian machines. Both are 0.
+		key, rwFlags uint32 // In the order of little-endian machines. The key is 0.
 		opcode       uint16
 		prio         int16
 		fd           uint32
@@ -107,6 +107,7 @@ func (k *kaio) push(r *request) {
 	}[r.opcode]
 	k.number++
 	c.raw.data = k.number
+	c.raw.rwFlags = uint32(r.flags)
 	c.raw.fd = uint32(r.fd)
 	c.raw.buf, c.raw.nbytes, c.raw.offset = 0, 0, 0
 	if len(r.p) > 0 {

@@ -22,24 +22,23 @@ type request struct {
 
 	opcode   opcode
 	tries    uint8
-	chained  bool // Part of a chain: not retried on its own.
-	mayWait  bool // The submission may wait.
-	admitted bool // It counts in its device's queue. The shard's lock protects it.
-	// The transfer leaves no pages, or the errno with which that may have been refused.
-	dontCache bool
-	refused   uint8
-	canceled  atomic.Bool
-	slot      int32 // The index in shard.inQueue.
-	result    int32 // Of the kernel, or unsupported.
-	index     int32 // In a batch.
-	fd        int
-	file      *File // With the descriptor, or nil.
-	off       int64
-	p         []byte
-	waiter    *waiter
-	own       waiter        // For a request that is waited for alone.
-	inRing    *ring.Request // While a ring has it.
-	extra     *writevRequest
+	chained  bool  // Part of a chain: not retried on its own.
+	mayWait  bool  // The submission may wait.
+	admitted bool  // It counts in its device's queue. The shard's lock protects it.
+	flags    uint8 // RWF_* of a transfer.
+	refused  uint8 // The errno with which RWF_DONTCACHE may have been refused.
+	canceled atomic.Bool
+	slot     int32 // The index in shard.inQueue.
+	result   int32 // Of the kernel, or unsupported.
+	index    int32 // In a batch.
+	fd       int
+	file     *File // With the descriptor, or nil.
+	off      int64
+	p        []byte
+	waiter   *waiter
+	own      waiter        // For a request that is waited for alone.
+	inRing   *ring.Request // While a ring has it.
+	extra    *writevRequest
 }
 
 // writevRequest is what only a vectored write has.
@@ -103,7 +102,9 @@ func (f *File) request(op opcode, p []byte, off int64) *request {
 	r := newRequest(op, f.fd, p, off)
 	r.file = f
 	r.mayWait = f.submissionMayWait(op)
-	r.dontCache = op.isTransfer() && f.dropsPages()
+	if op.isTransfer() {
+		r.flags = uint8(f.rwFlags())
+	}
 	return r
 }
 
@@ -114,7 +115,7 @@ func (r *request) free() {
 		return
 	}
 	r.p, r.file, r.waiter, r.state, r.tries = nil, nil, &r.own, stateIdle, 0
-	r.mayWait, r.dontCache, r.refused = false, false, 0
+	r.mayWait, r.flags, r.refused = false, 0, 0
 	if !r.opcode.hasOneBuffer() {
 		r.extra, r.chained = nil, false
 	}
@@ -157,8 +158,9 @@ func (r *request) retry() bool {
 	case syscall.EINTR:
 		return true
 	default:
-		if errno := errnoOf(r.result); r.dontCache && r.file.dontCache.mayRefuse(errno) {
-			r.refused, r.dontCache = uint8(errno), false
+		errno := errnoOf(r.result)
+		if r.flags&rwfDontCache != 0 && r.file.dontCache.mayRefuse(errno) {
+			r.refused, r.flags = uint8(errno), r.flags&^rwfDontCache
 			return true
 		}
 	}

@@ -51,6 +51,31 @@ func (f *File) queued(w *work, size int, few bool) (n int, from source, err erro
 	return int(result), fromQueue, nil
 }
 
+// untornWrite makes one write with RWF_ATOMIC, through a queue or by a plain call.
+func (f *File) untornWrite(p []byte, off int64) (n int, err error) {
+	e := f.engine
+	if e.closed.Load() {
+		return 0, ErrEngineClosed
+	}
+	kernelReads(p)
+	if e.supports(f, opWrite, off) {
+		r := f.request(opWrite, p, off)
+		r.flags |= rwfAtomic
+		if result, err := e.do(background, e.shard(), r); err != nil || result != unsupported {
+			return int(result), err
+		}
+	}
+	if err := e.calls.begin(background); err != nil {
+		return 0, err
+	}
+	defer e.calls.end()
+	n, err = transferVectors(sysPwritev2, f.fd, []vector{newVector(p)}, off, rwfAtomic)
+	if err == nil {
+		f.noteDone(opWrite)
+	}
+	return n, err
+}
+
 // beginPlain reports whether a transfer should run as a plain call because only a few run. The
 // caller ends it with plain.Add(-1).
 func (e *Engine) beginPlain(s *shard) bool {
@@ -138,7 +163,7 @@ func (e *Engine) takeResult(ctx context.Context, r *request) (int32, error) {
 		switch {
 		case r.refused != 0:
 			r.file.dontCache.refused(syscall.Errno(r.refused))
-		case r.dontCache:
+		case r.flags&rwfDontCache != 0:
 			r.file.dontCache.succeeded()
 		}
 	}

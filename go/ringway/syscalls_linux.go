@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"syscall"
 	"unsafe"
@@ -224,24 +225,64 @@ func transferVectors(call uintptr, fd int, v []vector, off int64, flags uint32) 
 	}
 }
 
-// directAlignment asks the kernel (statx with STATX_DIOALIGN) for the alignment of direct I/O. It
-// asks no server. The alignment is 0 if the kernel does not report it.
-func directAlignment(fd int) (memory, offset int) {
-	var stat struct {
-		mask, _ uint32
-		_       [144]byte
-		memory  uint32
-		offset  uint32
-		_       [96]byte
-	}
-	const emptyPath, dontSync, directAlign = 0x1000, 0x4000, 0x2000
+// statx is what struct statx has of direct I/O.
+type statx struct {
+	mask, _           uint32
+	_                 [144]byte
+	memory, offset    uint32 // The alignment of direct I/O.
+	_                 uint64
+	untornMin         uint32
+	untornMax         uint32
+	untornMaxSegments uint32
+	_                 uint32
+	untornMaxOpt      uint32
+	_                 [68]byte
+}
+
+// Parts of struct statx.
+const (
+	statxDirectAlign = 0x2000
+	statxWriteAtomic = 0x10000
+)
+
+// statxOf asks the kernel for a part of struct statx; it asks no server. ok is false if the kernel
+// does not report it.
+func statxOf(fd int, part uint32) (stat statx, ok bool) {
+	const emptyPath, dontSync = 0x1000, 0x4000
 	var empty [1]byte
 	_, _, errno := syscall.Syscall6(sysStatx, uintptr(fd), uintptr(unsafe.Pointer(&empty)),
-		emptyPath|dontSync, directAlign, uintptr(unsafe.Pointer(&stat)), 0)
-	if errno != 0 || stat.mask&directAlign == 0 {
+		emptyPath|dontSync, uintptr(part), uintptr(unsafe.Pointer(&stat)), 0)
+	return stat, errno == 0 && stat.mask&part != 0
+}
+
+// directAlignment returns the alignment of direct I/O. It is 0 if the kernel does not report it.
+func directAlignment(fd int) (memory, offset int) {
+	stat, ok := statxOf(fd, statxDirectAlign)
+	if !ok {
 		return 0, 0
 	}
 	return int(stat.memory), int(stat.offset)
+}
+
+// atomicWriteUnit returns the sizes of untorn writes. They are 0 if there are none.
+func (f *File) atomicWriteUnit() (unit AtomicWriteUnit, err error) {
+	err = f.withDescriptor(func(fd int) error {
+		if stat, ok := statxOf(fd, statxWriteAtomic); ok {
+			unit = AtomicWriteUnit{int(stat.untornMin), int(stat.untornMax), int(stat.untornMaxOpt),
+				int(stat.untornMaxSegments)}
+		}
+		return nil
+	})
+	return unit, err
+}
+
+// fileSizeLimit returns RLIMIT_FSIZE, at which the kernel cuts a write.
+func fileSizeLimit() uint64 {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit) != nil {
+		return math.MaxUint64
+	}
+	return limit.Cur
 }
 
 // largestRequest returns the size of the device's largest request, or a common one if it is

@@ -8,6 +8,7 @@ package ringway
 import (
 	"errors"
 	"io"
+	"math"
 	"os"
 )
 
@@ -68,6 +69,14 @@ func (f *File) writeVectors([]vector, int64) (int, error) { return 0, errors.Err
 // Transfers have no flags.
 
 const transferFlags = false
+
+// No write is untorn.
+
+func (f *File) atomicWriteUnit() (unit AtomicWriteUnit, err error) { return unit, nil }
+
+func (f *File) untornWrite([]byte, int64) (int, error) { return 0, errors.ErrUnsupported }
+
+func fileSizeLimit() uint64 { return math.MaxUint64 }
 
 // The page cache cannot be probed.
 

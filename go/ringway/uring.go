@@ -66,7 +66,8 @@ func (u *uring) push(r *request) {
 	} else {
 		q = new(ring.Request)
 	}
-	fixed := u.fixed != nil && within(r.p, u.fixed)
+	// The kernel takes no registered memory for an untorn write.
+	fixed := u.fixed != nil && r.flags&rwfAtomic == 0 && within(r.p, u.fixed)
 	switch r.opcode {
 	case opRead:
 		if fixed {
@@ -87,8 +88,8 @@ func (u *uring) push(r *request) {
 	case opFdatasync:
 		q.Fdatasync(r.fd)
 	}
-	if r.dontCache {
-		q.RWFlags(rwfDontCache)
+	if r.flags != 0 {
+		q.RWFlags(uint32(r.flags))
 	}
 	if r.mayWait {
 		q.Async()

@@ -231,7 +231,12 @@ enum {
 	/* A READ, WRITE, READV or WRITEV leaves no pages of its own in the page cache
 	   (RWF_DONTCACHE: kernel 6.14, ext4 and XFS). Where that is refused it is made without:
 	   see ringway_explain_dont_cache(). Direct I/O is not changed. */
-	RINGWAY_DONT_CACHE = 1u << 4
+	RINGWAY_DONT_CACHE = 1u << 4,
+	/* A WRITE is untorn (RWF_ATOMIC: kernel 6.11): a crash leaves all of it or nothing. The
+	   push fails, with a reason, unless the file has such writes and the offset, the length
+	   and the buffer suit: see ringway_get_direct_io(). It is never made as a plain write or
+	   in parts. */
+	RINGWAY_UNTORN = 1u << 5
 };
 
 /* An offset: the current position of the file, which the transfer advances. Files without one
@@ -417,11 +422,19 @@ size_t ringway_in_flight(const struct ringway_queue *queue);
 /* Returns how many more operations can be pushed now. */
 size_t ringway_free_slots(const struct ringway_queue *queue);
 
-/* The alignment that direct I/O on a file requires, in bytes. */
+/*
+ * The alignment that direct I/O on a file requires, and the sizes of its untorn writes, in bytes.
+ * With RINGWAY_UNTORN a length is a power of two from untorn_min to untorn_max, and an offset a
+ * multiple of the length.
+ */
 struct ringway_direct_io {
-	uint32_t mem_align;    /* of buffer addresses */
-	uint32_t offset_align; /* of offsets and lengths */
-	uint32_t max_request;  /* the device's largest request: longer ones are split; 0: unknown */
+	uint32_t mem_align;           /* of buffer addresses */
+	uint32_t offset_align;        /* of offsets and lengths */
+	uint32_t max_request;         /* the device's largest: longer ones are split; 0: unknown */
+	uint32_t untorn_min;          /* the shortest untorn write; 0: there are none */
+	uint32_t untorn_max;          /* the longest one; 0: there are none */
+	uint32_t untorn_max_opt;      /* the longest one that the device makes itself; 0: unknown */
+	uint32_t untorn_max_segments; /* the most buffers of one; 0: there are none */
 };
 
 /* Fills `size` bytes of *direct for an open file: pass sizeof(struct ringway_direct_io). */

@@ -68,6 +68,7 @@ pub const DRAIN: u16 = 1 << 1;
 pub const CONTINUE_ON_ERROR: u16 = 1 << 2;
 pub const SOCKET: u16 = 1 << 3;
 pub const DONT_CACHE: u16 = 1 << 4;
+pub const UNTORN: u16 = 1 << 5;
 
 /// `struct ringway_completion`.
 #[repr(C)]
@@ -117,6 +118,10 @@ pub struct DirectIo {
     pub mem_align: u32,
     pub offset_align: u32,
     pub max_request: u32,
+    pub untorn_min: u32,
+    pub untorn_max: u32,
+    pub untorn_max_opt: u32,
+    pub untorn_max_segments: u32,
 }
 
 /// A structure that callers fill in, that begins with its size, and that may grow in a later
@@ -305,11 +310,15 @@ mod tests {
                 mem_align: 0x0101_0101,
                 offset_align: 0x0202_0202,
                 max_request: 0x0303_0303,
+                untorn_min: 0x0404_0404,
+                untorn_max: 0x0505_0505,
+                untorn_max_opt: 0x0606_0606,
+                untorn_max_segments: 0x0707_0707,
             };
             let mut target = [0xeeu8; 256];
             // SAFETY: `target` has 256 bytes, more than `size`.
             unsafe { write(&value, target.as_mut_ptr().cast(), size) };
-            let expected_bytes = [[1u8; 4], [2; 4], [3; 4]].concat();
+            let expected_bytes: Vec<u8> = (1..=7).flat_map(|field| [field; 4]).collect();
             for (at, byte) in target.into_iter().enumerate() {
                 let in_value = expected_bytes.get(at).copied().unwrap_or(0);
                 let expected = if at >= size { 0xee } else { in_value };

@@ -181,10 +181,15 @@ pub unsafe extern "C" fn ringway_get_direct_io(
     // SAFETY: the `File` does not outlive this call, during which the caller keeps it open.
     let Some(file) = (unsafe { File::borrow_raw(fd) }) else { return -libc::EBADF };
     let alignment = ringway_core::device::direct_alignment(file.as_fd());
+    let unit = file.atomic_write_unit();
     let found = abi::DirectIo {
         mem_align: alignment.memory_align,
         offset_align: alignment.offset_align,
         max_request: file.largest_request().unwrap_or(0),
+        untorn_min: unit.map_or(0, |unit| unit.min),
+        untorn_max: unit.map_or(0, |unit| unit.max),
+        untorn_max_opt: unit.and_then(|unit| unit.max_opt).unwrap_or(0),
+        untorn_max_segments: unit.map_or(0, |unit| unit.max_segments),
     };
     // SAFETY: the caller guarantees `size` writable bytes.
     unsafe { abi::write(&found, direct, size) };

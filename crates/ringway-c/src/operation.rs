@@ -273,8 +273,13 @@ unsafe fn read<'a>(
 /// What it points at stays valid as long as the header requires.
 #[inline]
 unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Operation, Failure> {
-    let unknown = request.flags
-        & !(abi::EXACT | abi::DRAIN | abi::CONTINUE_ON_ERROR | abi::SOCKET | abi::DONT_CACHE);
+    const KNOWN: u16 = abi::EXACT
+        | abi::DRAIN
+        | abi::CONTINUE_ON_ERROR
+        | abi::SOCKET
+        | abi::DONT_CACHE
+        | abi::UNTORN;
+    let unknown = request.flags & !KNOWN;
     let socket = request.flags & abi::SOCKET != 0;
     if unknown != 0 {
         return Err(invalid(&format!("push: unknown flags: {unknown:#x}")));
@@ -316,6 +321,9 @@ unsafe fn translate(request: &abi::Operation, files: &mut Files) -> Result<Opera
     }
     if request.flags & abi::DONT_CACHE != 0 {
         operation = operation.dont_cache();
+    }
+    if request.flags & abi::UNTORN != 0 {
+        operation = operation.untorn();
     }
     if request.timeout_ns > 0 {
         operation = operation.timeout(Duration::from_nanos(request.timeout_ns));

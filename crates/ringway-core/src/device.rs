@@ -1,6 +1,6 @@
-//! Facts about a file and its device: the alignment that direct I/O needs, and the size and number
-//! of requests that the device takes. They are read, not assumed, since a wrong assumption means
-//! EINVAL or a slow path.
+//! Facts about a file and its device: the alignment that direct I/O needs, the sizes of untorn
+//! writes, and the size and number of requests that the device takes. They are read, not assumed,
+//! since a wrong assumption means EINVAL or a slow path.
 //!
 //! ```
 //! use ringway_core::device::PathFacts;
@@ -12,6 +12,7 @@
 //! ```
 
 mod alignment;
+mod atomic_write;
 mod block;
 mod file_systems;
 mod local;
@@ -23,6 +24,7 @@ mod shared;
 use crate::refusal::Refusal;
 use alignment::ASSUMED_ALIGNMENT;
 pub use alignment::{AlignmentSource, DirectIo};
+pub use atomic_write::AtomicWriteUnit;
 pub use block::{DeviceFacts, block_device_in_use};
 pub(crate) use file_systems::Placement;
 use file_systems::{FileTraits, by_magic, by_name};
@@ -100,6 +102,9 @@ pub struct PathFacts {
     pub kind: StorageKind,
     /// The requirements of direct I/O.
     pub direct: DirectIo,
+    /// The sizes of untorn writes of a regular file or a block device; `None` if it has none. They
+    /// are not reported for a directory.
+    pub atomic_write: Option<AtomicWriteUnit>,
     /// The block device that holds the file, or that the file is; `None` if there is none (tmpfs)
     /// or it is not visible (overlay).
     pub device: Option<DeviceFacts>,
@@ -144,6 +149,7 @@ impl PathFacts {
             kind: inode.kind,
             direct: statx_alignment(statx.as_ref())
                 .unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size)),
+            atomic_write: statx.as_ref().and_then(AtomicWriteUnit::of_statx),
             device,
         })
     }
@@ -174,6 +180,7 @@ pub(crate) fn is_nvme_generic(path: &Path) -> bool {
 #[derive(Debug)]
 pub(crate) struct FileFacts {
     pub direct: DirectIo,
+    pub atomic_write: Option<AtomicWriteUnit>,
     /// Bytes of the file system's block; 0 if unknown.
     pub block: u32,
     /// The device of a regular file or block device.
@@ -189,6 +196,7 @@ impl FileFacts {
     pub fn of(fd: BorrowedFd<'_>) -> Self {
         let statx = quick_statx(fd, StatxMask::FACTS);
         let alignment = statx_alignment(statx.as_ref());
+        let atomic_write = statx.as_ref().and_then(AtomicWriteUnit::of_statx);
         let block = statx.as_ref().map_or(0, |statx| statx.stx_blksize);
         let inode = statx
             .and_then(|statx| Inode::of_statx(&statx))
@@ -196,6 +204,7 @@ impl FileFacts {
         let Ok(inode) = inode else {
             return Self {
                 direct: alignment.unwrap_or(DirectIo { supported: false, ..ASSUMED_ALIGNMENT }),
+                atomic_write,
                 block,
                 device: None,
                 namespace: None,
@@ -212,7 +221,7 @@ impl FileFacts {
         let direct = alignment.unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size()));
         // (The device of a directory only serves to derive the alignment.)
         let device = device.filter(|_| inode.kind != StorageKind::Directory);
-        Self { direct, block, device, namespace }
+        Self { direct, atomic_write, block, device, namespace }
     }
 }
 
@@ -353,7 +362,8 @@ struct StatxMask;
 impl StatxMask {
     /// `STATX_MNT_ID_UNIQUE` (6.8).
     const UNIQUE_MOUNT: u32 = 0x4000;
-    const FACTS: u32 = libc::STATX_TYPE | libc::STATX_DIOALIGN | libc::STATX_MNT_ID;
+    const FACTS: u32 =
+        libc::STATX_TYPE | libc::STATX_DIOALIGN | libc::STATX_MNT_ID | libc::STATX_WRITE_ATOMIC;
 }
 
 /// `statx(2)` with what the kernel has in memory, so that it waits for no server (FUSE, NFS, CIFS

@@ -1,9 +1,9 @@
 //! The errors of operations, of pushes and of building a queue. What refusals mean is in `refusal`.
 
-use crate::Refusal;
-use crate::op::{NvmeStatus, Opcode, Operation};
+use crate::op::{NvmeStatus, Opcode, Operation, UntornProblem};
 use crate::refusal::errno_name;
 use crate::sys::libc;
+use crate::{File, Refusal};
 use std::fmt;
 use std::io;
 use std::num::NonZeroU16;
@@ -24,6 +24,10 @@ pub(crate) struct ErrorDetail(NonZeroU16);
 impl ErrorDetail {
     /// A transfer of an NVMe generic device, on a queue without passthrough.
     pub const NEEDS_PASSTHROUGH: Self = Self(NonZeroU16::MAX);
+    /// The kernel has refused an untorn write that the file reports.
+    pub const UNTORN_REFUSED: Self = Self(NonZeroU16::new(u16::MAX - 1).unwrap());
+    /// The kernel has made a part of an untorn write.
+    pub const TORN: Self = Self(NonZeroU16::new(u16::MAX - 2).unwrap());
 
     /// An NVMe device failed the command with this status.
     pub const fn of_status(status: NvmeStatus) -> Self {
@@ -31,18 +35,26 @@ impl ErrorDetail {
     }
 
     fn status(self) -> Option<NvmeStatus> {
-        (self != Self::NEEDS_PASSTHROUGH).then_some(NvmeStatus(self.0))
+        match self {
+            Self::NEEDS_PASSTHROUGH | Self::UNTORN_REFUSED | Self::TORN => None,
+            Self(status) => Some(NvmeStatus(status)),
+        }
     }
 }
 
 impl fmt::Display for ErrorDetail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.status() {
-            Some(status) => status.fmt(f),
-            None => f.write_str(
+        match *self {
+            Self::NEEDS_PASSTHROUGH => f.write_str(
                 "an NVMe generic device needs a queue with passthrough; fix: build it with \
                  Options::passthrough (its explanation shows a refusal), or open the block device",
             ),
+            Self::UNTORN_REFUSED => f.write_str(
+                "the kernel refuses an untorn write although statx reports it; fix: if the file is \
+                 on an overlay, use one of the file system below it",
+            ),
+            Self::TORN => f.write_str("the kernel has made only a part of an untorn write"),
+            Self(status) => NvmeStatus(status).fmt(f),
         }
     }
 }
@@ -72,6 +84,12 @@ impl Error {
     /// sync on a queue that polls for completions.
     pub fn nvme_status(&self) -> Option<u16> {
         self.detail.and_then(ErrorDetail::status).map(|status| status.0.get())
+    }
+
+    /// True if the kernel has made only a part of an untorn write
+    /// ([`Operation::untorn`](crate::Operation::untorn)): the bytes that follow are the old ones.
+    pub fn is_torn(&self) -> bool {
+        self.detail == Some(ErrorDetail::TORN)
     }
 
     /// True if the operation was cancelled: on request, or because its chain broke before it.
@@ -115,17 +133,21 @@ pub enum Reason {
     Closed,
     /// The operation is invalid; the text says why.
     Invalid(&'static str),
+    /// The write cannot be untorn. The text of the [`PushError`] has the reason and the fix.
+    Untorn(UntornProblem),
     /// This process is a fork of the process that made the queue.
     Forked,
 }
 
 impl Reason {
-    /// The errno that stands for this reason: EAGAIN, ESHUTDOWN, EINVAL or ECHILD.
+    /// The errno that stands for this reason: EAGAIN, ESHUTDOWN, EINVAL, ECHILD, or that of the
+    /// [`UntornProblem`].
     pub fn errno(&self) -> i32 {
         match self {
             Self::Full => libc::EAGAIN,
             Self::Closed => libc::ESHUTDOWN,
             Self::Invalid(_) => libc::EINVAL,
+            Self::Untorn(problem) => problem.errno(),
             Self::Forked => libc::ECHILD,
         }
     }
@@ -137,6 +159,7 @@ impl fmt::Display for Reason {
             Self::Full => f.write_str("the queue is full: reap completions, then push again"),
             Self::Closed => f.write_str("the queue is closed"),
             Self::Invalid(text) => f.write_str(text),
+            Self::Untorn(problem) => problem.refusal(None).fmt(f),
             Self::Forked => {
                 f.write_str("the queue belongs to the parent process: make one in the child")
             }
@@ -174,9 +197,13 @@ impl PushError {
 
 impl fmt::Display for PushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.operations.first() {
-            Some(first) => write!(f, "{}: {}", first.opcode(), self.reason),
-            None => write!(f, "{}", self.reason),
+        match (self.operations.first(), self.reason) {
+            (Some(first), Reason::Untorn(problem)) => {
+                let unit = first.file.as_ref().and_then(File::atomic_write_unit);
+                write!(f, "{}: {}", first.opcode(), problem.refusal(unit))
+            }
+            (Some(first), reason) => write!(f, "{}: {reason}", first.opcode()),
+            (None, reason) => write!(f, "{reason}"),
         }
     }
 }

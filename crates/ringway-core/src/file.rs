@@ -3,7 +3,7 @@
 use crate::background::run_in_background;
 #[cfg(ringway_linux)]
 use crate::device::Namespace;
-use crate::device::{self, DirectIo, FileFacts, Mount, Placement, RequestQueue};
+use crate::device::{self, AtomicWriteUnit, DirectIo, FileFacts, Mount, Placement, RequestQueue};
 use crate::lookup::Lookup;
 use crate::refusal::{Feature, Refusal};
 use crate::rw_flags::RwFlags;
@@ -389,6 +389,24 @@ impl File {
             self.inner.grown_align.fetch_max(current, Ordering::Relaxed);
         }
         self.direct_io()
+    }
+
+    /// The sizes of untorn writes of this file ([`Operation::untorn`](crate::Operation::untorn)),
+    /// or `None` if it has none: what `statx(2)` reports (`STATX_WRITE_ATOMIC`, kernel 6.11). Read
+    /// once, together with [`direct_io`](Self::direct_io): the first call blocks for a system call,
+    /// and waits for no server. It does not depend on how the file is open.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// let file = ringway_core::File::open("/etc/passwd")?;
+    /// match file.atomic_write_unit() {
+    ///     Some(unit) => println!("untorn writes of {unit}"),
+    ///     None => println!("no untorn writes"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn atomic_write_unit(&self) -> Option<AtomicWriteUnit> {
+        self.facts().atomic_write
     }
 
     /// Bytes of the largest request that the device takes without splitting it; `None` if unknown.

@@ -86,6 +86,8 @@ pub enum Feature {
     DirectIo,
     /// `RWF_DONTCACHE`: a read or a write that leaves no pages in the page cache.
     DontCache,
+    /// `RWF_ATOMIC`: a write that is untorn.
+    AtomicWrite,
 }
 
 impl Feature {
@@ -120,6 +122,7 @@ impl Feature {
             Self::KaioFsync => ("Linux AIO fsync", Some((4, 18))),
             Self::DirectIo => ("direct I/O", None),
             Self::DontCache => ("RWF_DONTCACHE", Some((6, 14))),
+            Self::AtomicWrite => ("RWF_ATOMIC", Some((6, 11))),
         }
     }
 
@@ -223,7 +226,7 @@ fn explain_elsewhere(feature: Feature) -> (String, String) {
         _ => format!("{feature} exists on Linux only, and this is {}", std::env::consts::OS),
     };
     let fix = match feature {
-        Feature::Threads => "",
+        Feature::Threads | Feature::AtomicWrite => "",
         Feature::DontCache => "none is needed, the transfers are made without it",
         _ => "none is needed, the threads backend does the same",
     };

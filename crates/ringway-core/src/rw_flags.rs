@@ -20,6 +20,9 @@ impl RwFlags {
     /// `RWF_DONTCACHE` (6.14): the transfer leaves no pages of its own in the page cache. See
     /// [`Operation::dont_cache`](crate::Operation::dont_cache).
     pub const DONT_CACHE: Self = Self(0x80);
+    /// `RWF_ATOMIC` (6.11): the write is untorn. See
+    /// [`Operation::untorn`](crate::Operation::untorn), which checks first that the file has it.
+    pub const ATOMIC: Self = Self(0x40);
 
     /// Whether these have a flag.
     #[inline]

@@ -77,7 +77,7 @@ pub use path::{
 };
 pub use read_dir::{DirEntry, ReadDir, read_dir};
 pub use read_target::ReadTarget;
-pub use ringway_core::device::{AlignmentSource, DirectIo};
+pub use ringway_core::device::{AlignmentSource, AtomicWriteUnit, DirectIo};
 #[doc(no_inline)]
 pub use ringway_core::op::Position;
 pub use ringway_core::op::{Advice, FileType, Metadata};

@@ -82,6 +82,7 @@
 //! | to make durable | use |
 //! |---|---|
 //! | a range of a file | [`write_durable_at`] |
+//! | a page of a file, whole or not at all | [`write_untorn_durable_at`] |
 //! | all data written to a file | [`sync_data`], [`sync_all`] |
 //! | records that many tasks append to a log | [`LogWriter`]: one sync for all waiting tasks |
 //! | a whole file, replaced atomically | [`fs::write_atomic`], [`fs::AtomicFile`] |
@@ -91,6 +92,7 @@
 //! everything written since the last successful sync as lost, even if it can be read.
 //!
 //! [`write_durable_at`]: fs::File::write_durable_at
+//! [`write_untorn_durable_at`]: fs::File::write_untorn_durable_at
 //! [`sync_data`]: fs::File::sync_data
 //! [`sync_all`]: fs::File::sync_all
 //!

@@ -5,6 +5,7 @@
 
 mod common;
 
+use common::mounted::Mounted;
 use common::{block_on_timed, build_or_skip, on_each_backend, skip};
 use futures::executor::block_on;
 use futures::future::join_all;
@@ -13,7 +14,7 @@ use ringway::{AlignedBuffer, BackendKind, Engine};
 use ringway_hostile::Hostile;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -245,46 +246,6 @@ fn no_poll_asks_a_server_for_the_type_of_its_file_system() {
         assert!(longest < Duration::from_millis(1500), "one poll took {longest:?}");
         assert_eq!(hostile.count("statfs").unwrap().requests, asked);
     });
-}
-
-/// A file system of its own on a loop device, which is unmounted when it is dropped.
-struct Mounted {
-    dir: tempfile::TempDir,
-}
-
-impl Mounted {
-    /// `None` where it cannot be made or mounted.
-    fn new(make: &[&str]) -> Option<Self> {
-        let dir = common::scratch();
-        let image = dir.path().join("image");
-        fs::File::create(&image).unwrap().set_len(512 << 20).unwrap();
-        let mounted = Self { dir };
-        fs::create_dir(mounted.path()).unwrap();
-        let run = |command: &mut Command| match command.output() {
-            Ok(output) if output.status.success() => true,
-            Ok(output) => {
-                skip(&String::from_utf8_lossy(&output.stderr));
-                false
-            }
-            Err(error) => {
-                skip(&format!("{make:?}: {error}"));
-                false
-            }
-        };
-        let is_mounted = run(Command::new(make[0]).args(&make[1..]).arg(&image))
-            && run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(mounted.path()));
-        is_mounted.then_some(mounted)
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("mount")
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.path()).output();
-    }
 }
 
 /// Writes at an offset, from memory with any alignment.

@@ -19,6 +19,7 @@ const (
 	IOWQWorkers  = "limit on io-wq workers"
 	DirectIO     = "direct I/O"
 	DontCache    = "RWF_DONTCACHE"
+	AtomicWrite  = "RWF_ATOMIC"
 	FixedBuffers = "fixed buffers"
 )
 
@@ -80,6 +81,7 @@ func errnoName(errno syscall.Errno) string {
 		syscall.ECHILD:     "ECHILD",
 		syscall.ENOSPC:     "ENOSPC",
 		syscall.ENOTTY:     "ENOTTY",
+		syscall.EFBIG:      "EFBIG",
 	}
 	if name, ok := names[errno]; ok {
 		return name

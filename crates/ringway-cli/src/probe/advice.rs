@@ -99,7 +99,7 @@ fn fixed_buffers(uring: &UringSupport) -> Option<String> {
 }
 
 fn of_path(path: &Path, probed: &PathProbe) -> Vec<String> {
-    let PathFacts { kind, direct, device, file_system } = &probed.facts;
+    let PathFacts { kind, direct, device, file_system, .. } = &probed.facts;
     let mut advice = Vec::new();
     if let Some(reason) = &probed.in_use {
         advice.push(format!("Do not write to {}: {reason}.", path.display()));

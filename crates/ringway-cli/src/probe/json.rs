@@ -139,6 +139,12 @@ fn about_path(path: &Path, probed: &PathProbe, kernel: &str) -> Value {
             "offset_align": offset_align,
             "source": source.to_string(),
         },
+        "atomic_write": probed.facts.atomic_write.map(|unit| json!({
+            "min": unit.min,
+            "max": unit.max,
+            "max_opt": unit.max_opt,
+            "max_segments": unit.max_segments,
+        })),
         "direct_read": probed.direct_read.as_ref().map(result),
         "io_poll_read": probed.io_poll.as_ref().map(result),
         "passthrough_read": probed.passthrough.as_ref().map(result),
@@ -220,6 +226,7 @@ mod tests {
         assert_eq!(path["device"]["nr_requests"], 256);
         assert_eq!(path["direct_io"]["source"], "statx");
         assert_eq!(path["io_poll_read"]["errno_name"], "EOPNOTSUPP");
+        assert_eq!(path["atomic_write"], Value::Null);
         assert!(report["advice"].as_array().is_some_and(|advice| !advice.is_empty()));
     }
 

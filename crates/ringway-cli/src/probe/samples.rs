@@ -69,6 +69,7 @@ pub(super) fn available() -> Probe {
                 offset_align: 4096,
                 source: AlignmentSource::Statx,
             },
+            atomic_write: None,
             device: Some(DeviceFacts {
                 name: "vda".to_owned(),
                 major: 254,

@@ -3,6 +3,7 @@
 use super::Probe;
 use super::advice::advice;
 use super::file_system::observed;
+use ringway_core::device::{AtomicWriteUnit, StorageKind};
 use ringway_core::probe::{
     Capability, KaioSupport, Limit, Limits, Machine, PathProbe, UringSupport,
 };
@@ -284,6 +285,16 @@ fn about_path(path: &Path, probed: &PathProbe) -> Section {
             "not supported".to_owned()
         },
     );
+    section.row(
+        "untorn writes",
+        match facts.atomic_write {
+            Some(unit) => untorn_writes(unit),
+            None if facts.kind == StorageKind::Directory => {
+                "not reported for a directory: probe a file in it".to_owned()
+            }
+            None => "not supported".to_owned(),
+        },
+    );
     match &probed.direct_read {
         Some(result) => section.result("direct read", result),
         None => section.row("direct read", "not tested: there is nothing to read"),
@@ -326,6 +337,17 @@ fn about_path(path: &Path, probed: &PathProbe) -> Section {
         ),
     );
     section
+}
+
+/// `4 KiB to 64 KiB (RWF_ATOMIC), up to 16 KiB by the device`.
+fn untorn_writes(unit: AtomicWriteUnit) -> String {
+    let by_device = match unit.max_opt {
+        Some(most) if most < unit.max => {
+            format!(", up to {} by the device", bytes_text(most.into()))
+        }
+        _ => String::new(),
+    };
+    format!("{unit} (RWF_ATOMIC){by_device}")
 }
 
 /// What docs/file-systems.md says of its type. A device has none.
@@ -384,6 +406,27 @@ mod tests {
         assert!(!text.contains("io_uring: "), "{text}");
         assert!(!text.contains("Linux AIO: "), "{text}");
         assert!(text.contains("  kernel.io_uring_disabled  unknown\n"), "{text}");
+    }
+
+    #[test]
+    fn a_path_has_its_untorn_writes() {
+        let mut probe = samples::available();
+        let mut row = |kind, atomic_write| {
+            let (_, path) = probe.path.as_mut().unwrap();
+            (path.facts.kind, path.facts.atomic_write) = (kind, atomic_write);
+            let rows = section(&render_text(&probe), "Path /data");
+            let row = rows.iter().find_map(|row| row.strip_prefix("  untorn writes   ")).unwrap();
+            row.to_owned()
+        };
+        let unit =
+            |max_opt| Some(AtomicWriteUnit { min: 4096, max: 65536, max_opt, max_segments: 1 });
+        assert!(row(StorageKind::Directory, None).starts_with("not reported for a directory"));
+        assert_eq!(row(StorageKind::Regular, None), "not supported");
+        let plain = "4 KiB to 64 KiB (RWF_ATOMIC)";
+        assert_eq!(row(StorageKind::Regular, unit(None)), plain);
+        assert_eq!(row(StorageKind::Block, unit(Some(65536))), plain);
+        let by_device = format!("{plain}, up to 16 KiB by the device");
+        assert_eq!(row(StorageKind::Regular, unit(Some(16384))), by_device);
     }
 
     #[test]

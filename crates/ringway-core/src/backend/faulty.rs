@@ -13,7 +13,7 @@ pub use plan::{FaultPlan, FaultStep, Late};
 
 use super::{Backend, BackendFull, CANCEL_PAUSES, EventKind, FileKind, Job, JobEvent, Wait};
 use crate::file::Traits;
-use crate::op::{Opcode, Raw, Readv, Transfer, Writev};
+use crate::op::{Opcode, Raw, Readv, RwFlags, Transfer, Writev};
 use crate::refusal::Refusal;
 use crate::slots::Token;
 use crate::sys::eventfd::EventFd;
@@ -176,7 +176,12 @@ impl Faulty {
                 if cuts == 0 {
                     other
                 } else {
-                    other.piece(0, unit * (1 + self.fault_rng.below(cuts)))
+                    let mut part = other.piece(0, unit * (1 + self.fault_rng.below(cuts)));
+                    // The kernel would refuse a part of an untorn write.
+                    if let Some(flags) = part.rw_flags_mut() {
+                        flags.clear(RwFlags::ATOMIC);
+                    }
+                    part
                 }
             }
         };
@@ -498,7 +503,7 @@ impl Backend for Faulty {
 mod tests {
     use super::super::null::Null;
     use super::*;
-    use crate::op::{Close, Fsync, Nop, Read, RwFlags, Write};
+    use crate::op::{Close, Fsync, Nop, Read, Write};
     use crate::sys::eventfd::wait_readable;
     use proptest::prelude::*;
     use std::collections::BTreeMap;

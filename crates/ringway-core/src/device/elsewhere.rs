@@ -3,12 +3,15 @@
 
 #[path = "alignment.rs"]
 mod alignment;
+#[path = "atomic_write.rs"]
+mod atomic_write;
 
 use crate::sys::BorrowedFd;
 #[cfg(unix)]
 use crate::sys::{Number, libc};
 use alignment::ASSUMED_ALIGNMENT;
 pub use alignment::{AlignmentSource, DirectIo};
+pub use atomic_write::AtomicWriteUnit;
 #[cfg(unix)]
 use std::io;
 use std::path::Path;
@@ -28,6 +31,8 @@ pub fn largest_request(_: BorrowedFd<'_>) -> Option<u32> {
 #[derive(Debug)]
 pub(crate) struct FileFacts {
     pub direct: DirectIo,
+    /// Linux alone has untorn writes.
+    pub atomic_write: Option<AtomicWriteUnit>,
     /// No device is known.
     pub device: Option<Device>,
 }
@@ -35,7 +40,7 @@ pub(crate) struct FileFacts {
 impl FileFacts {
     pub fn of(_: BorrowedFd<'_>) -> Self {
         let direct = DirectIo { supported: cfg!(unix), ..ASSUMED_ALIGNMENT };
-        Self { direct, device: None }
+        Self { direct, atomic_write: None, device: None }
     }
 }
 

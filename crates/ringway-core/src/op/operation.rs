@@ -2,6 +2,7 @@
 //! in the other files of this directory.
 
 use super::blocking::Work;
+use super::untorn::{self, UntornProblem};
 use super::{CURRENT_POSITION, Metadata, Raw, RwFlags, SubmissionForms, WriteDsync, is_for_worker};
 use crate::file::FileKind;
 use crate::sys::{RawFd, libc};
@@ -54,6 +55,8 @@ pub(crate) enum InvalidOperation {
     TruncateAndAppend,
     NotASocketTransfer,
     NotATransfer,
+    NotAnUntornWrite,
+    Untorn(UntornProblem),
 }
 
 impl InvalidOperation {
@@ -73,6 +76,8 @@ impl InvalidOperation {
                 "only a read or write at the current position can be one of a socket"
             }
             Self::NotATransfer => "only a read or a write can leave no pages in the page cache",
+            Self::NotAnUntornWrite => "only a write from one buffer at an offset can be untorn",
+            Self::Untorn(_) => "the write cannot be untorn",
         }
     }
 }
@@ -371,6 +376,62 @@ impl Operation {
             }
             None => self.mark_invalid(InvalidOperation::NotATransfer),
         }
+    }
+
+    /// Makes this write untorn, which Linux also calls atomic: after a crash or a power failure the
+    /// file has all of its bytes or none of them, on its range. `RWF_ATOMIC`: kernel 6.11 for block
+    /// devices, 6.13 for ext4 and XFS on devices with atomic writes, 6.16 for XFS on any device.
+    /// Where there is none, the write is refused; it is never made as a plain one, in pieces or in
+    /// part. (A file that is replaced as a whole, whatever its length, is written to another name
+    /// and renamed: `write_atomic` of the crate `ringway`.)
+    ///
+    /// It changes nothing else. The write is as durable as a plain one: a crash may undo it until a
+    /// sync, and [`write_dsync`](super::write_dsync()) can be untorn, too. A read that runs at the
+    /// same time may see a part of it.
+    ///
+    /// The push fails, with the reason and the fix ([`Reason::Untorn`](crate::Reason::Untorn)), and
+    /// nothing is submitted, unless
+    ///
+    /// - the file has such writes ([`File::atomic_write_unit`]), and is open for direct I/O and not
+    ///   for appending;
+    /// - the length is a power of two within that unit, and the offset a multiple of the length;
+    /// - the buffer is aligned for direct I/O, and the write ends within `RLIMIT_FSIZE`.
+    ///
+    /// It fails with EINVAL for an operation that is not a [`write`](super::write()) or
+    /// [`write_dsync`](super::write_dsync()) at an offset. To check this, the first untorn write of
+    /// a file makes the system calls of [`File::direct_io`].
+    ///
+    /// Errors: those of a write; EOPNOTSUPP where the file system refuses what it reports, as an
+    /// overlay does; EIO if the kernel writes only a part after all, which is not continued. A
+    /// cancelled write was made in whole or not at all.
+    ///
+    /// ```
+    /// # use ringway_core::{op, AlignedBuffer, Options, OpenOptions};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir_in(".")?;
+    /// let mut options = OpenOptions::new();
+    /// let file = options.write(true).create(true).direct(true).open(dir.path().join("pages"))?;
+    /// let page = AlignedBuffer::for_direct(file.direct_io(), 16384);
+    /// let mut queue = Options::new().build()?;
+    /// match queue.push(op::write(&file, page, 0).untorn()) {
+    ///     Ok(_) => assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(16384)),
+    ///     Err(refused) => println!("{refused}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn untorn(mut self) -> Self {
+        if !untorn::is_candidate(&self) {
+            return self.mark_invalid(InvalidOperation::NotAnUntornWrite);
+        }
+        if let Some(problem) = untorn::problem(&self) {
+            return self.mark_invalid(InvalidOperation::Untorn(problem));
+        }
+        if let Some(flags) = self.raw.rw_flags_mut() {
+            flags.set(RwFlags::ATOMIC);
+        }
+        // Its result is final only if it is whole.
+        self.exact = true;
+        self
     }
 }
 

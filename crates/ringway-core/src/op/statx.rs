@@ -2,6 +2,7 @@
 
 use super::{Operation, Resources, SubmissionForms, syscall_result};
 use crate::File;
+use crate::device::AtomicWriteUnit;
 use crate::sys::{RawFd, libc};
 use std::fmt;
 #[cfg(unix)]
@@ -49,14 +50,21 @@ pub fn lstat_at(dir: &File, path: impl AsRef<Path>) -> Operation {
     statx_at(dir, path, libc::AT_SYMLINK_NOFOLLOW)
 }
 
+/// What is asked for in addition if the file is open.
+#[cfg(ringway_linux)]
+const OPEN_FILE: u32 = libc::STATX_WRITE_ATOMIC;
+#[cfg(not(ringway_linux))]
+const OPEN_FILE: u32 = 0;
+
 fn make(dir: Option<&File>, path: &Path, flags: i32) -> Operation {
     let mut buffer = Box::new(Metadata::empty());
     let statx = &raw mut buffer.0;
+    let more = if flags & libc::AT_EMPTY_PATH != 0 { OPEN_FILE } else { 0 };
     let mut operation = Operation::with_path((dir, path), |dir, path| Statx {
         dir,
         path,
         flags,
-        mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME,
+        mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME | more,
         buffer: statx,
     });
     operation.resources = match operation.resources {
@@ -186,6 +194,15 @@ impl Metadata {
     /// [`metadata_now`](crate::op::metadata_now).
     pub fn mount_id(&self) -> Option<u64> {
         (self.0.stx_mask & libc::STATX_MNT_ID != 0).then_some(self.0.stx_mnt_id)
+    }
+
+    /// The sizes of untorn writes of the file ([`Operation::untorn`]), if this metadata is that of
+    /// an open file ([`statx_at`] with an empty path) and it has such writes.
+    pub fn atomic_write_unit(&self) -> Option<AtomicWriteUnit> {
+        #[cfg(ringway_linux)]
+        return AtomicWriteUnit::of_statx(&self.0);
+        #[cfg(not(ringway_linux))]
+        None
     }
 
     /// Whether this is the same file, whatever its name: the same number on the same device. On

@@ -193,6 +193,9 @@ impl<T: Default> Table<T> {
         let Some(flight) = self.slots.get_mut(key) else { return };
         let total = flight.progress.total();
         if attempt.errno == 0 {
+            if let Some(result) = flight.untorn_result(attempt) {
+                return self.finish(key, result);
+            }
             // What was submitted without some of its buffers is no short transfer.
             let exact = std::mem::take(&mut flight.progress.was_cut_short)
                 && flight.cancel_cause == CancelCause::None
@@ -238,6 +241,9 @@ impl<T: Default> Table<T> {
             || self.backend == BackendKind::Uring && flight.should_drop_offset(attempt.errno)
         {
             return self.retry_on_threads(key, attempt);
+        }
+        if let Some(result) = flight.untorn_result(attempt) {
+            return self.finish(key, result);
         }
         // As for the system call, the bytes before the error are the result, unless all were
         // required.

@@ -2,7 +2,7 @@
 
 use crate::buffer::{Arena, MIN_PAGE};
 use crate::file::File;
-use crate::op::Raw;
+use crate::op::{Raw, RwFlags};
 
 /// The registered memory and files.
 #[derive(Debug, Default)]
@@ -59,11 +59,12 @@ impl Fixed {
     /// None for a direct transfer that begins within a block: the kernel keeps registered memory as
     /// pages, and Linux 6.1 fails with EINVAL unless the part in each page is a multiple of the
     /// block size. Ordinary memory needs only the alignment of the device, which may be 4 bytes.
+    /// None for an untorn write: the kernel takes no pages for it.
     #[inline]
     fn buffer(&self, file: Option<&File>, raw: &Raw) -> Option<u16> {
         let (buf, len) = match raw {
             Raw::Read(read) => (read.buf.addr(), read.len),
-            Raw::Write(write) => (write.buf.addr(), write.len),
+            Raw::Write(write) if !write.flags.has(RwFlags::ATOMIC) => (write.buf.addr(), write.len),
             _ => return None,
         };
         let index = self.memory.iter().find_map(|registered| registered.index(buf, len))?;

@@ -174,6 +174,21 @@ impl<T: Default> InFlight<T> {
         result >= 0 && (result as u64 == self.progress.total() || !self.operation.exact)
     }
 
+    /// The result of an untorn write for an attempt that is not retried: whole, or an error.
+    pub(super) fn untorn_result(&mut self, attempt: Attempt) -> Option<i64> {
+        if !is_untorn(&self.operation.raw) {
+            return None;
+        }
+        let (errno, detail) = match attempt.errno {
+            0 if attempt.done == self.progress.total() => return Some(attempt.done as i64),
+            0 => (libc::EIO, Some(ErrorDetail::TORN)),
+            errno @ (libc::EOPNOTSUPP | libc::EINVAL) => (errno, Some(ErrorDetail::UNTORN_REFUSED)),
+            errno => (errno, None),
+        };
+        self.detail = detail;
+        Some(-i64::from(errno))
+    }
+
     /// The operation, or the part of it, that one piece covers.
     #[inline]
     pub(super) fn piece(&self, piece: Piece) -> Raw {
@@ -450,12 +465,19 @@ fn split(operation: &Operation) -> SplitProgress {
     match operation.raw.transfer() {
         Transfer::None => SplitProgress::whole(),
         Transfer::Bytes(total) if total <= MIN_DEVICE_REQUEST => SplitProgress::new(total, 0),
+        Transfer::Bytes(total) if is_untorn(&operation.raw) => SplitProgress::new(total, 0),
         Transfer::Bytes(total) if operation.raw.is_write() => {
             SplitProgress::new(total, MAX_PIECE).in_order()
         }
         Transfer::Bytes(total) => SplitProgress::new(total, piece_limit(operation.file.as_ref())),
         Transfer::Stream(total) | Transfer::Vector(total) => SplitProgress::new(total, 0),
     }
+}
+
+/// Whether a write is whole or not made at all.
+#[inline]
+fn is_untorn(raw: &Raw) -> bool {
+    raw.rw_flags().has(RwFlags::ATOMIC)
 }
 
 /// Whether a direct transfer stopped within a block.

@@ -15,7 +15,7 @@ use super::stats::QueueStats;
 use super::trait_lookup::TraitLookup;
 use crate::error::{Error, Reason};
 use crate::fork::OwnerProcess;
-use crate::op::{CURRENT_POSITION, Operation};
+use crate::op::{CURRENT_POSITION, InvalidOperation, Operation};
 use crate::slots::{Counts, Key, SlotState, Slots};
 use crate::sys::{OwnedFd, libc};
 use std::collections::VecDeque;
@@ -190,7 +190,10 @@ impl<T: Default> Table<T> {
             return Some(Reason::Closed);
         }
         if let Some(invalid) = operation.invalid {
-            return Some(Reason::Invalid(invalid.text()));
+            return Some(match invalid {
+                InvalidOperation::Untorn(problem) => Reason::Untorn(problem),
+                invalid => Reason::Invalid(invalid.text()),
+            });
         }
         if operation
             .raw

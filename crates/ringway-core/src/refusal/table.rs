@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use Feature::*;
 
-    const FEATURES: [Feature; 28] = [
+    const FEATURES: [Feature; 29] = [
         Uring,
         Kaio,
         Threads,
@@ -140,6 +140,7 @@ mod tests {
         KaioFsync,
         DirectIo,
         DontCache,
+        AtomicWrite,
     ];
 
     /// The Go module takes the kernels from the table.

@@ -85,9 +85,14 @@ pub fn invalid_operations(world: &World) {
     assert_eq!(queue.result(op::nop()), Ok(0));
 }
 
-/// Mounts a file system of `kib` KiB that this process alone sees. Returns `None` where that is
-/// impossible, after printing the reason.
+/// Mounts a small ext4 of `kib` KiB: see [`file_system`].
 pub fn small_file_system(world: &World, kib: usize) -> Option<std::path::PathBuf> {
+    file_system(world, kib, &["mkfs.ext4", "-q", "-m0", "-O^has_journal"])
+}
+
+/// Mounts a file system of `kib` KiB that this process alone sees, made by this command. Returns
+/// `None` where that is impossible, after printing the reason.
+pub fn file_system(world: &World, kib: usize, make: &[&str]) -> Option<std::path::PathBuf> {
     if !is_root() {
         skip("only root may mount");
         return None;
@@ -124,7 +129,8 @@ pub fn small_file_system(world: &World, kib: usize) -> Option<std::path::PathBuf
     let made = if !apart {
         Err(std::io::Error::last_os_error().to_string())
     } else {
-        run("mkfs.ext4", &[Path::new("-q"), Path::new("-m0"), Path::new("-O^has_journal"), &image])
+        let options = make[1..].iter().map(Path::new).chain([&*image]);
+        run(make[0], &options.collect::<Vec<_>>())
             .and_then(|()| run("mount", &[Path::new("-oloop"), &image, &dir]))
     };
     match made {

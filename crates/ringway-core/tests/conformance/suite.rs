@@ -18,6 +18,7 @@ mod paths;
 mod process;
 mod raw;
 mod transfers;
+mod untorn;
 mod waiting;
 mod world;
 
@@ -76,6 +77,8 @@ const CASES: &[Case] = cases! {
         dont_cache::every_piece_has_the_flag,
         dont_cache::a_refused_flag_is_left_out,
         dont_cache::other_errors_are_not_refusals,
+        untorn::refused_before_submission,
+        untorn::never_a_plain_write,
         errors::addresses_outside_the_process,
         errors::too_many_buffers,
         errors::invalid_operations,
@@ -163,6 +166,8 @@ const CASES: &[Case] = cases! {
         hung::an_open_behind_a_lease,
         hung::a_frozen_file_system,
         hung::durable_writes,
+        untorn::whole_or_nothing,
+        untorn::a_part_is_an_error,
     }
 };
 
@@ -188,6 +193,10 @@ const LINUX_ONLY: &[(&str, &str)] = &[
     ("dont_cache::every_piece_has_the_flag", "RWF_DONTCACHE"),
     ("dont_cache::a_refused_flag_is_left_out", "RWF_DONTCACHE"),
     ("dont_cache::other_errors_are_not_refusals", "RWF_DONTCACHE"),
+    ("untorn::refused_before_submission", "RWF_ATOMIC"),
+    ("untorn::never_a_plain_write", "RWF_ATOMIC"),
+    ("untorn::whole_or_nothing", "RWF_ATOMIC"),
+    ("untorn::a_part_is_an_error", "RWF_ATOMIC"),
     ("process::without_openat2", "openat2"),
     ("process::fork_during_direct_reads", "registered buffers"),
     ("process::fork_while_threads_start_and_end", "threads of its own"),

@@ -1,8 +1,10 @@
 //! Converts the result of an operation to what `File` and the functions of `fs` return.
 
 use super::shard::OpResult;
+use ringway_core::device::AtomicWriteUnit;
 use ringway_core::op::Vectored;
-use ringway_core::{Buffer, Error, File, Reason, SpareCapacity, op};
+use ringway_core::refusal::Feature;
+use ringway_core::{Buffer, Error, File, Reason, Refusal, SpareCapacity, op};
 use std::io;
 
 /// The error for an operation that the queue refused.
@@ -63,6 +65,32 @@ pub(crate) fn transfer(outcome: OpResult) -> (io::Result<usize>, Buffer) {
     };
     // In a forked child the operation belongs to the parent, and so does its buffer.
     (result.map(|bytes| bytes as usize), buffer.unwrap_or_else(|| Buffer::from(Vec::new())))
+}
+
+/// Whether an untorn write was made, and the buffer. `unit` looks up the sizes of the file's.
+pub(crate) fn untorn(
+    outcome: OpResult,
+    unit: impl FnOnce() -> Option<AtomicWriteUnit>,
+) -> (io::Result<()>, Buffer) {
+    use ringway_core::errno::{EINVAL, ENOSYS, EOPNOTSUPP, EPERM};
+    let refused = |refusal: Refusal| {
+        io::Error::new(io::Error::from_raw_os_error(refusal.errno).kind(), refusal)
+    };
+    let explained = match &outcome {
+        Err(push) => match push.reason {
+            Reason::Untorn(problem) => Some(refused(problem.refusal(unit()))),
+            _ => None,
+        },
+        Ok(done) => match done.result {
+            Err(error) if error.is_torn() => Some(io::Error::other(error)),
+            Err(error) if [EOPNOTSUPP, EINVAL, ENOSYS, EPERM].contains(&error.errno()) => {
+                Some(refused(Refusal::new(Feature::AtomicWrite, error.errno())))
+            }
+            _ => None,
+        },
+    };
+    let (result, buffer) = transfer(outcome);
+    (explained.map_or(result.map(drop), Err), buffer)
 }
 
 /// Bytes read, and the buffer that has grown by them.

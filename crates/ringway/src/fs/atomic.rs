@@ -38,6 +38,9 @@ use windows::directory;
 /// is replaced. On Windows, a file that another program has open without sharing its deletion
 /// cannot be replaced, and permissions are not kept.
 ///
+/// This replaces a whole file, of any length and on any file system. What Linux calls an atomic
+/// write, of one range of an open file, is [`File::write_untorn_at`].
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> std::io::Result<()> {

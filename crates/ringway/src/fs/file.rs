@@ -12,7 +12,7 @@ use crate::engine::op_result::{forked, invalid, metadata, nothing};
 use crate::engine::{Lane, OpFuture, OpResult, Schedule};
 #[cfg(unix)]
 use ringway_core::RawFd;
-use ringway_core::device::DirectIo;
+use ringway_core::device::{AtomicWriteUnit, DirectIo};
 use ringway_core::op::{self, Advice, Metadata, RwFlags};
 use ringway_core::{BorrowedFd, CacheHint, File as CoreFile, Operation, OwnedFd, Refusal, errno};
 use std::fmt;
@@ -253,6 +253,29 @@ impl File {
     /// last.
     pub fn alignment(&self) -> DirectIo {
         self.inner.core.direct_io()
+    }
+
+    /// Returns the sizes of the untorn writes of this file
+    /// ([`write_untorn_at`](Self::write_untorn_at)), or `None` if it has none: what `statx(2)`
+    /// reports with `STATX_WRITE_ATOMIC`. XFS has them on kernel 6.16 and newer, on any device;
+    /// block devices from 6.11 on, and ext4 and XFS from 6.13 on, if the device has atomic writes.
+    /// It does not depend on how the file is open; the write does, and an overlay refuses what it
+    /// reports here.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// let file = ringway::fs::File::open("/etc/passwd").await?;
+    /// match file.atomic_write_unit().await? {
+    ///     Some(unit) => println!("untorn writes of {} to {} bytes", unit.min, unit.max),
+    ///     None => println!("no untorn writes: keep a second copy of each page"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Errors: those of `statx(2)`.
+    pub async fn atomic_write_unit(&self) -> io::Result<Option<AtomicWriteUnit>> {
+        Ok(self.metadata().await?.atomic_write_unit())
     }
 
     /// Writes data and metadata of the file to the device: `fsync(2)`. It covers writes that have

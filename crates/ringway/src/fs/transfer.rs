@@ -4,8 +4,10 @@ use super::File;
 use super::sync::{SyncErrors, SyncKind};
 use crate::align::{check_write, in_memory};
 use crate::buffer::IoBuffer;
-use crate::engine::op_result::{forked, invalid, nothing, number, transfer, vectored};
-use crate::engine::{COPY_STEP, Lane, OpFuture, Schedule, poll_proceed, poll_proceed_in_memory};
+use crate::engine::op_result::{forked, invalid, nothing, number, transfer, untorn, vectored};
+use crate::engine::{
+    COPY_STEP, Lane, OpFuture, OpResult, Schedule, poll_proceed, poll_proceed_in_memory,
+};
 use ringway_core::op::{self, Position, Vectored};
 use ringway_core::{Buffer, Operation, SpareCapacity, errno};
 use std::future::poll_fn;
@@ -115,43 +117,134 @@ impl File {
         buffer: B,
         at: impl Into<Position>,
     ) -> (io::Result<()>, B) {
-        let (result, buffer) = self.write_durable(buffer.into(), at.into()).await;
+        let (result, buffer) = self.write_durable(buffer.into(), at.into(), false).await;
         (result, B::returned(buffer))
     }
 
-    async fn write_durable(&self, mut buffer: Buffer, at: Position) -> (io::Result<()>, Buffer) {
+    /// Writes `buffer` at an offset untorn, which Linux also calls atomic: after a crash or a power
+    /// failure the range has all of these bytes or none of them. `RWF_ATOMIC`: a direct write whose
+    /// length and offset [`atomic_write_unit`](Self::atomic_write_unit) permits. It is for a
+    /// database that overwrites its pages in place, and saves the second copy that protects them
+    /// from torn pages.
+    ///
+    /// It is one write of one range, and not [`fs::write_atomic`](super::write_atomic), which
+    /// replaces a whole file of any length on any file system, and has no part in a page of one.
+    ///
+    /// Either the whole buffer is written or an error is returned. It is never split, continued, or
+    /// made as a plain write where there are no untorn ones. It is as durable as a plain write:
+    /// until a sync, a crash may undo it as a whole.
+    /// [`write_untorn_durable_at`](Self::write_untorn_durable_at) makes it durable. A read that
+    /// runs at the same time may see a part of it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// # let dir = tempfile::tempdir_in(".")?;
+    /// # let path = dir.path().join("pages");
+    /// use ringway::{AlignedBuffer, fs::OpenOptions};
+    /// let mut options = OpenOptions::new();
+    /// let file = options.write(true).create(true).direct(true).open(&path).await?;
+    /// if let Some(unit) = file.atomic_write_unit().await? {
+    ///     let page = AlignedBuffer::for_direct(file.alignment(), unit.max as usize);
+    ///     file.write_untorn_at(page, 0).await.0?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Errors: those of `pwritev2(2)`. A refusal is a [`Refusal`](crate::Refusal) in the error
+    /// ([`io::Error::get_ref`]), with errno, reason and fix, and nothing is written:
+    ///
+    /// - `Unsupported` (EOPNOTSUPP) if the file has no untorn writes, is not open for direct I/O,
+    ///   or if the file system refuses what it reports, as an overlay does;
+    /// - InvalidInput (EINVAL) for another length (nothing longer is split) or offset, for a buffer
+    ///   that is not aligned, and for a file that is open for appending;
+    /// - FileTooLarge (EFBIG) beyond `RLIMIT_FSIZE`, where the kernel would write a part.
+    ///
+    /// EIO if the kernel has nevertheless written a part. The first call for a file may block for a
+    /// system call, as [`alignment`](Self::alignment). If the future is dropped, the write may have
+    /// been made, as a whole, even after a later one.
+    pub async fn write_untorn_at<B: IoBuffer>(
+        &self,
+        buffer: B,
+        offset: u64,
+    ) -> (io::Result<()>, B) {
+        let buffer = buffer.into();
+        let len = buffer.len();
+        let write = op::write(self.core(), buffer, offset).untorn();
+        let (result, buffer) = self.written_untorn(self.submit(write, len).await);
+        (result, B::returned(buffer))
+    }
+
+    /// As [`write_untorn_at`](Self::write_untorn_at), and makes it durable as
+    /// [`write_durable_at`](Self::write_durable_at) does: when the future completes, the bytes are
+    /// on the device.
+    ///
+    /// Errors: those of both. After an error of a sync the write may have been made, as a whole, or
+    /// not.
+    pub async fn write_untorn_durable_at<B: IoBuffer>(
+        &self,
+        buffer: B,
+        offset: u64,
+    ) -> (io::Result<()>, B) {
+        let at = Position::Offset(offset);
+        let (result, buffer) = self.write_durable(buffer.into(), at, true).await;
+        (result, B::returned(buffer))
+    }
+
+    async fn write_durable(
+        &self,
+        mut buffer: Buffer,
+        at: Position,
+        untorn: bool,
+    ) -> (io::Result<()>, Buffer) {
         let len = buffer.len() as u64;
-        if !self.is_storage() {
-            return (Err(invalid("write_durable_at: the file cannot be synced")), buffer);
+        if !untorn {
+            if !self.is_storage() {
+                return (Err(invalid("write_durable_at: the file cannot be synced")), buffer);
+            }
+            if let Err(error) = self.check_aligned(&buffer, at) {
+                return (Err(error), buffer);
+            }
         }
-        if let Err(error) = self.check_aligned(&buffer, at) {
-            return (Err(error), buffer);
-        }
+        let all = |write: Operation| if untorn { write.untorn() } else { write.exact() };
+        let written = |done| {
+            if untorn {
+                return self.written_untorn(done);
+            }
+            let (result, buffer) = transfer(done);
+            (whole(result, len, io::ErrorKind::WriteZero), buffer)
+        };
         if !self.engine().inner.is_current() {
             return (Err(forked()), buffer);
         }
         let ledger = &self.syncs().ledger;
         if self.is_direct() && len <= ONE_REQUEST && self.has_dsync() {
-            let write = op::write_dsync(self.core(), buffer, at).exact();
+            let write = all(op::write_dsync(self.core(), buffer, at));
             let write = self.submit(write, len as usize).observed_by(ledger);
-            let (result, back) = transfer(write.await);
+            let (result, back) = written(write.await);
             match result {
-                Err(error) if error.raw_os_error() == Some(errno::EOPNOTSUPP) => {
+                // (Where untorn writes are, there is `RWF_DSYNC`.)
+                Err(error) if !untorn && error.raw_os_error() == Some(errno::EOPNOTSUPP) => {
                     self.set_no_dsync()
                 }
-                result => return (whole(result, len, io::ErrorKind::WriteZero), back),
+                result => return (result, back),
             }
             buffer = back;
         }
         // From here on, another sync may write these bytes back and meet the error.
         let errors = SyncErrors::Since(ledger.since_now());
-        let write = op::write(self.core(), buffer, at).exact();
-        let (written, buffer) = transfer(self.submit(write, len as usize).await);
-        let result = match whole(written, len, io::ErrorKind::WriteZero) {
+        let write = all(op::write(self.core(), buffer, at));
+        let (result, buffer) = written(self.submit(write, len as usize).await);
+        let result = match result {
             Ok(()) => self.sync(SyncKind::Data, errors).await,
             failed => failed,
         };
         (result, buffer)
+    }
+
+    /// The result of an untorn write, with the reason where it was refused.
+    fn written_untorn(&self, done: OpResult) -> (io::Result<()>, Buffer) {
+        untorn(done, || self.core().atomic_write_unit())
     }
 
     /// Writes the records of a log one after the other and makes them durable. Cancelled if the

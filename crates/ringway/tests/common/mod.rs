@@ -4,6 +4,7 @@
 
 pub mod buffers;
 pub mod executor;
+pub mod mounted;
 #[path = "../../../ringway-core/tests/common/places.rs"]
 pub mod places;
 /// Changes of a whole process, in a process of its own.

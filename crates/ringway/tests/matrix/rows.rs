@@ -211,6 +211,27 @@ fn back<T>(result: io::Result<T>, len: usize) -> io::Result<T> {
     result
 }
 
+/// Checks an untorn write. Where the file has none, nothing was written, and a plain write is made
+/// instead, so that the row has the effects of a write.
+async fn untorn(f: Fixture, written: io::Result<()>, buffer: AlignedBuffer) -> io::Result<()> {
+    let is_refused = |error: &io::Error| {
+        error.kind() == io::ErrorKind::Unsupported
+            && error.get_ref().is_some_and(|inner| inner.is::<ringway::Refusal>())
+    };
+    match back(written, buffer.len()) {
+        Err(error) if is_refused(&error) => {
+            check(f.std.metadata()?.len() <= FAR, "a refused write was made")?;
+            let (written, buffer) = f.file.write_all_at(buffer, FAR).await;
+            back(written, buffer.len())?;
+            f.has(FAR, &buffer)
+        }
+        written => {
+            written?;
+            f.has(FAR, &buffer)
+        }
+    }
+}
+
 fn sizes(buffers: &[AlignedBuffer]) -> usize {
     buffers.iter().map(|buffer| buffer.len()).sum()
 }
@@ -452,6 +473,17 @@ fn transfers() -> Vec<Row> {
             written?;
             check!(buffer.len() == bytes.len())?;
             f.has(FAR, &bytes)
+        }
+        "File::atomic_write_unit" o, |f| {
+            f.file.atomic_write_unit().await.map(drop)
+        }
+        "File::write_untorn_at" grow, |f| {
+            let (written, buffer) = f.file.write_untorn_at(buffer(&new_bytes()), FAR).await;
+            untorn(f, written, buffer).await
+        }
+        "File::write_untorn_durable_at" grow, |f| {
+            let (written, buffer) = f.file.write_untorn_durable_at(buffer(&new_bytes()), FAR).await;
+            untorn(f, written, buffer).await
         }
         "File::read_vectored_at" o, |f| {
             let (read, buffers) =

@@ -1,0 +1,175 @@
+//go:build linux && (amd64 || arm64 || loong64 || riscv64)
+
+// Untorn writes: whole on XFS of a loop device, which needs nothing of the device, and refused with
+// a reason elsewhere. They are never made as plain writes.
+
+package ringway
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ringway-io/ringway/go/internal/kernel"
+)
+
+// xfsDir returns a directory on XFS, which has untorn writes on any device.
+func xfsDir(t *testing.T) string {
+	t.Helper()
+	if !kernel.AtLeast(6, 16) {
+		t.Skip("skipped: a kernel before 6.16 has no untorn writes on XFS")
+	}
+	device := loopDevice(t, filepath.Join(t.TempDir(), "image"), 512<<20)
+	run(t, "mkfs.xfs", "-q", "-m", "reflink=1", device)
+	return mount(t, device, "xfs", "")
+}
+
+// wantRefusal fails the test unless the error is a refusal of RWF_ATOMIC with this errno.
+func wantRefusal(t *testing.T, what string, err error, errno syscall.Errno, text string) {
+	t.Helper()
+	var why *Refusal
+	if !errors.As(err, &why) || why.Errno != errno || why.Feature != "RWF_ATOMIC" ||
+		why.Meaning == "" || why.Fix == "" || !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: %v", what, err)
+	}
+	if errors.Is(err, errors.ErrUnsupported) != (errno == syscall.EOPNOTSUPP) {
+		t.Errorf("%s: ErrUnsupported: %v", what, err)
+	}
+}
+
+func TestUntornWritesAreWhole(t *testing.T) {
+	dir := xfsDir(t)
+	for _, backend := range testBackends {
+		for _, o := range []Options{
+			{Backend: backend, AlwaysRing: true},
+			{Backend: backend},
+			{Backend: backend, AlwaysRing: true, FixedBuffers: 8 << 20},
+		} {
+			if o.FixedBuffers > 0 && backend != BackendURing {
+				continue
+			}
+			e := newOrSkip(t, o)
+			name := filepath.Join(dir, string(backend))
+			f := open(t, e, name, os.O_RDWR|os.O_CREATE|os.O_TRUNC|Direct)
+			unit, err := f.AtomicWriteUnit()
+			must(t, err)
+			if unit.Min != pageSize || unit.Max <= unit.Min || unit.MaxSegments != 1 {
+				t.Fatalf("%+v", unit)
+			}
+			for n := unit.Min; n <= unit.Max; n *= 2 {
+				buffer := e.NewBuffer(n) // Registered with the ring, if there is room.
+				copy(buffer.Bytes(), bytesOf(n))
+				unaligned := append(make([]byte, 1, n+1), bytesOf(n)...)[1:]
+				for at, p := range [][]byte{buffer.Bytes(), unaligned} {
+					off := int64(at+1) * int64(n)
+					must(t, f.WriteUntornAt(p, off))
+					found := make([]byte, n)
+					must(t, errorOf(f.ReadAt(found, off)))
+					if !bytes.Equal(found, bytesOf(n)) {
+						t.Fatalf("%s: %d bytes at %d are others", backend, n, off)
+					}
+				}
+				must(t, f.Datasync())
+				buffer.Release()
+			}
+			testUntornRefusals(t, e, f, unit)
+		}
+	}
+}
+
+// testUntornRefusals writes what the file does not take, although it has untorn writes.
+func testUntornRefusals(t *testing.T, e *Engine, f *File, unit AtomicWriteUnit) {
+	before := content(t, f)
+	for _, n := range []int{0, 1, pageSize / 2, 3 * pageSize, unit.Max + pageSize, 2 * unit.Max} {
+		wantRefusal(t, "a length", f.WriteUntornAt(make([]byte, n), 0), syscall.EINVAL,
+			"power of two")
+	}
+	p := alignedSlice(2*pageSize, pageSize)
+	for _, off := range []int64{512, pageSize} {
+		wantRefusal(t, "an offset", f.WriteUntornAt(p, off), syscall.EINVAL, "multiple")
+	}
+	wantError(t, "a negative offset", f.WriteUntornAt(p, -1), errNegative)
+	buffered := open(t, e, f.Name(), os.O_RDWR)
+	if same, err := buffered.AtomicWriteUnit(); err != nil || same != unit {
+		t.Error(same, err)
+	}
+	wantRefusal(t, "a buffered file", buffered.WriteUntornAt(p, 0), syscall.EOPNOTSUPP, "direct")
+	appending := open(t, e, f.Name(), os.O_WRONLY|os.O_APPEND|Direct)
+	wantRefusal(t, "an append", appending.WriteUntornAt(p, 0), syscall.EINVAL, "appending")
+	// A limit beyond all files of the tests.
+	var limit syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit))
+	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1 << 42, Max: limit.Max}))
+	wantRefusal(t, "a large file", f.WriteUntornAt(p, 1<<42), syscall.EFBIG, "RLIMIT_FSIZE")
+	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit))
+	// Without the checks the kernel refuses it, on every backend.
+	wantRefusal(t, "unchecked", f.writeUntorn(alignedSlice(3*pageSize, pageSize), 0),
+		syscall.EINVAL, "")
+	if !bytes.Equal(content(t, f), before) {
+		t.Error("something was written")
+	}
+}
+
+// On a disk without atomic writes, and in memory: nothing is written.
+func TestUntornWritesAreRefused(t *testing.T) {
+	want := bytesOf(4 * pageSize)
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		memory, err := os.MkdirTemp("/dev/shm", "ringway")
+		must(t, err)
+		defer os.RemoveAll(memory)
+		for _, dir := range []string{t.TempDir(), memory} {
+			name := filepath.Join(dir, "file")
+			must(t, os.WriteFile(name, want, 0o600))
+			flag := os.O_RDWR
+			if dir != memory || kernel.AtLeast(6, 6) {
+				flag |= direct
+			}
+			f := open(t, e, name, flag)
+			unit, err := f.AtomicWriteUnit()
+			if err == nil {
+				t.Log("the disk has untorn writes: ", unit)
+				continue
+			}
+			wantRefusal(t, "the unit", err, syscall.EOPNOTSUPP, "statx")
+			p := alignedSlice(pageSize, pageSize)
+			wantRefusal(t, "a write", f.WriteUntornAt(p, 0), syscall.EOPNOTSUPP, "write")
+			// And by the kernel, on every backend.
+			wantRefusal(t, "unchecked", f.writeUntorn(p, 0), syscall.EOPNOTSUPP, "")
+			if found := content(t, f); !bytes.Equal(found, want) {
+				t.Error("something was written")
+			}
+			must(t, errorOf(f.WriteAt(p, 0)))
+		}
+	})
+	var none *File
+	wantError(t, "no file", none.WriteUntornAt(nil, 0), os.ErrInvalid)
+	wantError(t, "no file", errorOf(none.AtomicWriteUnit()), os.ErrInvalid)
+}
+
+// A kernel that makes a part of an untorn write is told on; nothing continues the write.
+func TestPartOfAnUntornWriteIsAnError(t *testing.T) {
+	for _, backend := range testBackends {
+		if backend == BackendThreads {
+			continue
+		}
+		e, s := scriptedEngine(t, Options{Backend: backend, AlwaysRing: true})
+		f := openIn(t, e, make([]byte, 4*pageSize), os.O_RDWR|Direct)
+		results := 0
+		s.onResult(func(r *request) bool {
+			if r.flags&rwfAtomic != 0 {
+				r.result = pageSize
+				results++
+			}
+			return false
+		})
+		err := f.writeUntorn(alignedSlice(2*pageSize, pageSize), 0)
+		wantError(t, string(backend), err, syscall.EIO)
+		if results != 1 || !strings.Contains(err.Error(), "only 4096 of the 8192 bytes") {
+			t.Error(results, err)
+		}
+	}
+}
