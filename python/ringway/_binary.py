@@ -66,6 +66,8 @@ class AsyncFile:
     """
 
     def __init__(self, file: File, name: Any, mode: str, buffering: int, size: int) -> None:
+        # On Windows this makes a number, and fails if the process has no more.
+        number = file.fileno()
         self._file = file
         self._loop = get_running_loop()
         self._name = name
@@ -81,7 +83,7 @@ class AsyncFile:
         self._size: int = size
         self._pos: int = 0
         try:
-            self._pos = os.lseek(file.fileno(), 0, os.SEEK_END if self._appends else os.SEEK_CUR)
+            self._pos = os.lseek(number, 0, os.SEEK_END if self._appends else os.SEEK_CUR)
             self._seekable = True
         except OSError:
             self._seekable = False

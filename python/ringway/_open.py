@@ -183,7 +183,11 @@ async def wrap(
     newline: str | None,
 ) -> AsyncFile | AsyncTextFile:
     """Return the file for one that is open, and of which `size` bytes are expected."""
-    binary = AsyncFile(raw, file, mode, buffering, size)
+    try:
+        binary = AsyncFile(raw, file, mode, buffering, size)
+    except BaseException:
+        await run(raw.close())
+        raise
     if not text:
         return binary
     try:

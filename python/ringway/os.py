@@ -359,7 +359,8 @@ async def sendfile(out_fd: int, in_fd: int, offset: int | None, count: int) -> i
 
 
 def _stat_of(file: _ringway.File) -> _os.stat_result:
-    # A number that nobody closes meanwhile.
+    # The engine lacks most of its numbers on Windows. On POSIX this would release the program's
+    # locks of the file (fcntl), as the close of any of its descriptors does.
     number = file.duplicate()
     try:
         return _os.fstat(number)
@@ -378,13 +379,22 @@ def substitutes(names: Iterable[str], system: Any) -> dict[str, Any]:
     thread, and None for those that it lacks."""
     own: dict[str, Any] = {"stat_of": _stat_of, "scandir": _scandir}
     functions = {name: own.get(name, getattr(system, name, None)) for name in names}
-    return {name: function and wrap(function) for name, function in functions.items()}
+    return {name: function and _named(name, wrap(function)) for name, function in functions.items()}
+
+
+def _named(name: str, function: Any) -> Any:
+    """Give a function the name that it is found by, as pickle finds it."""
+    function.__module__ = __name__
+    function.__name__ = function.__qualname__ = name
+    return function
 
 
 def _replace() -> None:
     """Replace all functions that wait with those of `os`."""
     at_once = {"getcwd", "path", "wrap"}
-    names = ["stat_of", *(name for name in __all__ if name not in at_once)]
+    names = [name for name in __all__ if name not in at_once]
+    if _os.name == "nt":
+        names.append("stat_of")
     for name, function in substitutes(names, _os).items():
         if function is None:
             del globals()[name]

@@ -35,7 +35,12 @@ const SIMPLE: c_int = 0;
 const WRITABLE: c_int = 1;
 
 // PyO3 links with the same library.
-#[cfg_attr(windows, link(name = "python3", kind = "raw-dylib"))]
+#[cfg_attr(all(windows, not(target_arch = "x86")), link(name = "python3", kind = "raw-dylib"))]
+// There functions of C have an underscore before their names, but not in a DLL's table.
+#[cfg_attr(
+    all(windows, target_arch = "x86"),
+    link(name = "python3", kind = "raw-dylib", import_name_type = "undecorated")
+)]
 unsafe extern "C-unwind" {
     fn PyObject_CallObject(
         callable: *mut ffi::PyObject,

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use pyo3::{PyTraverseError, PyVisit};
-use ringway::Reaping;
+use ringway::{BuildError, Reaping};
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::io;
@@ -82,9 +82,15 @@ impl Wake for Task {
         lock(&shared.ready).push_back(self);
         // The loop's own thread looks at the list after every call.
         if thread::current().id() != shared.owner {
-            // It fails if the loop is closed; at the end of the interpreter it does nothing. Nobody
-            // waits then.
-            let _ = Python::try_attach(|py| shared.schedule(py));
+            // At the end of the interpreter it does nothing: nobody waits then.
+            let _ = Python::try_attach(|py| {
+                let Err(error) = shared.schedule(py) else { return };
+                if shared.is_loop_closed(py) {
+                    shared.end();
+                }
+                // Its traceback has the loop, which PyO3 would keep without the interpreter's lock.
+                drop(Held::new(error.into_value(py).into_any()));
+            });
         }
     }
 }
@@ -162,10 +168,22 @@ impl Shared {
         // Without a loop nobody waits.
         let Some(event_loop) = self.event_loop.bind(py).upgrade() else { return Ok(()) };
         let here = thread::current().id() == self.owner;
-        let process = Bound::new(py, Process { shared: Arc::downgrade(self) })?;
+        let waits = AtomicBool::new(true);
+        let process = Bound::new(py, Process { shared: Arc::downgrade(self), waits })?;
         let name =
             if here { intern!(py, "call_soon") } else { intern!(py, "call_soon_threadsafe") };
-        call::method(&event_loop, name, (process,)).map(drop)
+        let called = call::method(&event_loop, name, (&process,));
+        if called.is_err() {
+            process.get().waits.store(false, Ordering::Release);
+        }
+        called.map(drop)
+    }
+
+    /// Whether the loop has ended.
+    fn is_loop_closed(&self, py: Python<'_>) -> bool {
+        let Some(event_loop) = self.event_loop.bind(py).upgrade() else { return true };
+        let closed = call::method(&event_loop, intern!(py, "is_closed"), ());
+        closed.and_then(|closed| closed.is_truthy()).unwrap_or(false)
     }
 
     /// Polls the operations that are ready, and sets the results of those that have ended.
@@ -281,7 +299,12 @@ impl Engine {
         let reaping = if manual { Reaping::Manual } else { Reaping::Thread };
         let builder = ringway::Engine::builder().reaping(reaping).shards(1).close_wait(CLOSE_WAIT);
         let engine = builder.build().map_err(|error| match error.kind() {
-            io::ErrorKind::Unsupported if manual => PyNotImplementedError::new_err(()),
+            // A backend that was refused has the same kind, for ENOSYS and EOPNOTSUPP.
+            io::ErrorKind::Unsupported
+                if manual && error.get_ref().is_none_or(|own| !own.is::<BuildError>()) =>
+            {
+                PyNotImplementedError::new_err(())
+            }
             _ => os_error(py, &error, None),
         })?;
         let shared = Shared {
@@ -360,12 +383,26 @@ impl Drop for Reaper {
 #[pyclass(frozen, module = "ringway._ringway")]
 struct Process {
     shared: Weak<Shared>,
+    /// The loop has it, and has not called it yet.
+    waits: AtomicBool,
 }
 
 #[pymethods]
 impl Process {
     fn __call__(&self, py: Python<'_>) -> PyResult<()> {
+        self.waits.store(false, Ordering::Release);
         self.shared.upgrade().map_or(Ok(()), |shared| shared.process(py))
+    }
+}
+
+impl Drop for Process {
+    /// A loop that is closed drops callbacks that it has not called.
+    fn drop(&mut self) {
+        if *self.waits.get_mut()
+            && let Some(shared) = self.shared.upgrade()
+        {
+            shared.end();
+        }
     }
 }
 

@@ -26,9 +26,9 @@ pub fn os_error(py: Python<'_>, error: &io::Error, path: Option<&Py<PyAny>>) -> 
                                  file again in this process, in its own event loop"
                 .to_owned()
         }
-        (None, _) => match (winerror, strerror(py, errno)) {
-            (None, Ok(text)) => text,
-            _ => in_words(error),
+        (None, _) => match winerror {
+            None => strerror(py, errno).unwrap_or_else(|_| in_words(error)),
+            Some(number) => in_words(&io::Error::from_raw_os_error(number)),
         },
     };
     let Some(path) = path.map(|path| path.bind(py)) else {
@@ -37,10 +37,12 @@ pub fn os_error(py: Python<'_>, error: &io::Error, path: Option<&Py<PyAny>>) -> 
             Some(_) => PyOSError::new_err((errno, text, py.None(), winerror)),
         };
     };
-    // Functions on two paths name both.
-    match path.extract::<(Py<PyAny>, Py<PyAny>)>() {
-        Ok((from, to)) => PyOSError::new_err((errno, text, from, winerror, to)),
-        Err(_) => PyOSError::new_err((errno, text, path.clone().unbind(), winerror)),
+    // Functions on two paths, which are there on Linux only, name both.
+    match (path.extract::<(Py<PyAny>, Py<PyAny>)>(), winerror) {
+        (Ok((from, to)), _) => PyOSError::new_err((errno, text, from, winerror, to)),
+        // Windows would show a number that is None.
+        (Err(_), None) => PyOSError::new_err((errno, text, path.clone().unbind())),
+        (Err(_), Some(_)) => PyOSError::new_err((errno, text, path.clone().unbind(), winerror)),
     }
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
@@ -35,8 +36,10 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 def load() -> None:
-    """Load the extension module without what only Linux has, before the package is imported."""
+    """Load the extension module without what only Linux has, before the package is imported; its
+    engines use threads, and have no descriptors."""
     assert "ringway" not in sys.modules
+    os.environ["RINGWAY_BACKEND"] = "threads"
     package = find_spec("ringway")
     assert package is not None
     spec = PathFinder.find_spec("ringway._ringway", package.submodule_search_locations)

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import random
+import select
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import other_system
 import pytest
 
 import ringway
@@ -392,6 +394,46 @@ def test_a_write_that_goes_on_does_not_keep_a_closed_loop() -> None:
         left += len(data)
     assert left == 1 << 20
     os.close(reader_fd)
+
+
+@pytest.mark.parametrize("ends", ["before the loop", "after the loop"])
+def test_a_cancelled_close_goes_on_after_a_loop_that_is_kept(ends: str) -> None:
+    """On a loop that a thread of the engine wakes: a closed one takes no callbacks, and drops those
+    that it has not called."""
+    reader_fd, writer_fd = os.pipe()
+
+    def received(count: int) -> int:
+        left = count
+        while left and select.select([reader_fd], [], [], 10)[0]:
+            data = os.read(reader_fd, left)
+            if not data:
+                break
+            left -= len(data)
+        return count - left
+
+    async def main() -> None:
+        file = await ringway.open(writer_fd, "wb", 2 << 20)
+        await file.write(bytes(1 << 20))
+        closing = asyncio.ensure_future(file.close())
+        await asyncio.sleep(0.01)
+        await cancelled(closing)
+
+    loop = other_system.Loop()
+    loop.run_until_complete(main())
+    total = 0
+    if ends == "before the loop":
+        total = received(1 << 20)
+        # The engine's thread may now have called the loop.
+        time.sleep(0.05)
+    loop.close()
+    total += received((1 << 20) - total)
+    assert total == 1 << 20
+    assert select.select([reader_fd], [], [], 10)[0] and os.read(reader_fd, 1) == b""
+    os.close(reader_fd)
+    freed = weakref.ref(loop)
+    del loop
+    gc.collect()
+    assert freed() is None
 
 
 async def test_a_cancelled_close_closes(tmp_path: Path) -> None:

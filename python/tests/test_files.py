@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import io
 import os
 import socket
@@ -10,12 +12,14 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import ringway
 from conftest import drop_cache
+from ringway._open import wrap
 
 pytestmark = pytest.mark.usefixtures("descriptors")
 MODES = ["rb", "rb+", "ab+"]
@@ -472,6 +476,46 @@ def test_what_a_file_is_needs_no_loop(tmp_path: Path, mode: str) -> None:
     for call in (file.fileno, file.readable, lambda: file.seekable().send(None)):
         with pytest.raises(ValueError, match="closed file"):
             call()
+
+
+async def test_looking_at_the_size_keeps_locks(lines: Path) -> None:
+    """The close of any descriptor of a file releases the locks of the process on it."""
+    program = """
+        import fcntl, sys
+        with open(sys.argv[1], "rb+") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print("locked")
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), lines]
+
+    def tried() -> str:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+
+    async with ringway.open(lines, "rb+") as file:
+        fcntl.lockf(file.fileno(), fcntl.LOCK_EX)
+        assert tried() == "locked\n"
+        size = await file.seek(0, os.SEEK_END)
+        assert size == (await file.stat()).st_size == lines.stat().st_size
+        assert tried() == "locked\n"
+        assert await file.read_ranges([(0, 4)]) == [b"line"]
+        await file.seek(0)
+        assert len(await file.read(2 << 20)) == size
+        assert tried() == "locked\n"
+
+
+async def test_a_file_without_a_number_is_refused() -> None:
+    """On Windows there may be none left; the file is not taken for a pipe then."""
+
+    def fileno() -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    closed = []
+    full: Any = SimpleNamespace(direct=False, fileno=fileno, close=lambda: closed.append(True))
+    with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+        await wrap(full, 0, "name", "rb", -1, False, None, None, None)
+    assert closed == [True]
 
 
 def test_explain_tells_of_missing_descriptors() -> None:

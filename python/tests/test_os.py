@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import stat
 import threading
@@ -67,6 +68,15 @@ async def test_stat(tree: Path, name: Any, follow: bool) -> None:
     directory = os.open(tree, os.O_RDONLY)
     assert await outcome(ros.stat(name, dir_fd=directory, follow_symlinks=follow)) == expected
     os.close(directory)
+
+
+def test_functions_can_be_pickled() -> None:
+    """As tasks for other processes name them."""
+    for name in ros.__all__:
+        if name != "path":
+            function = getattr(ros, name)
+            assert pickle.loads(pickle.dumps(function)) is function
+            assert (function.__module__, function.__qualname__) == ("ringway.os", name)
 
 
 async def test_stat_of_descriptors(tree: Path) -> None:

@@ -245,6 +245,42 @@ def test_a_loop_without_descriptors_is_woken_by_a_thread(lines: Path) -> None:
     loop.close()
 
 
+def test_a_refused_backend_is_the_only_error() -> None:
+    """ENOSYS of a backend is no sign of a system without descriptors for loops."""
+    result = python(
+        """
+        import asyncio, ctypes, errno, ringway, struct
+
+        class Program(ctypes.Structure):
+            _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+
+        IO_URING_SETUP, ERRNO, ALLOW = 425, 0x50000, 0x7FFF0000
+        code = [
+            (0x20, 0, 0, 0),  # the number of the system call
+            (0x15, 0, 1, IO_URING_SETUP),
+            (0x06, 0, 0, ERRNO | errno.ENOSYS),
+            (0x06, 0, 0, ALLOW),
+        ]
+        code = b"".join(struct.pack("HBBI", *line) for line in code)
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+        assert prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+        assert prctl(22, 2, ctypes.byref(Program(len(code) // 8, code)), 0, 0) == 0
+
+        async def main():
+            try:
+                await ringway.explain()
+            except OSError as error:
+                assert error.errno == errno.ENOSYS and "io_uring" in str(error), error
+                assert error.__context__ is None, error.__context__
+                print("refused")
+
+        asyncio.run(main())
+        """,
+        RINGWAY_BACKEND="uring",
+    )
+    assert result.stdout == "refused\n", result.stderr
+
+
 @pytest.mark.parametrize("end", ["return", "sys.exit(3)", "raise SystemExit(3)", "1 / 0"])
 def test_the_interpreter_ends_with_operations_in_flight(end: str) -> None:
     result = python(

@@ -9,8 +9,6 @@ import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
 from ringway.os import substitutes
 
 TESTS = Path(__file__).parent
@@ -34,9 +32,8 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
-def test_the_package_without_what_only_linux_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests of files and paths, on a loop that waits for no descriptors and on threads."""
-    monkeypatch.setenv("RINGWAY_BACKEND", "threads")
+def test_the_package_without_what_only_linux_has() -> None:
+    """The tests of files and paths, on threads that wake a loop which waits for no descriptors."""
     names = [f"test_{name}.py" for name in CORE]
     # The deselected one reads 3 GiB.
     assert " passed" in run("-m", "pytest", "-q", "--other-system", "-k", "not gib", *names)
@@ -55,7 +52,10 @@ def test_the_package_without_what_windows_lacks(tmp_path: Path) -> None:
         for name in {ABSENT_MODULES.split()}:
             sys.modules[name] = None
         other_system.load()
+        # Modules of the standard library have looked at it already.
+        os.name = "nt"
         import ringway
+        os.name = "posix"
 
         def opener(path, flags):
             return os.open(path, flags)
@@ -96,7 +96,8 @@ def test_the_package_without_what_windows_lacks(tmp_path: Path) -> None:
             assert names == ["binary", "forgotten", "log", "text"], names
             assert not hasattr(ringway.os, "statvfs") and not hasattr(ringway.os, "sendfile")
             assert "sendfile" not in ringway.os.__all__
-            assert await ringway.explain()
+            assert ringway.os.stat_of.__wrapped__
+            assert "backend threads" in await ringway.explain()
 
         os.chdir({str(tmp_path)!r})
         asyncio.run(asyncio.wait_for(main(), 30))

@@ -22,9 +22,19 @@ pub const ELOOP: i32 = 1921; // ERROR_CANT_RESOLVE_FILENAME
 const ERROR_INVALID_HANDLE: i32 = 6;
 const ERROR_TOO_MANY_OPEN_FILES: i32 = 4;
 
-/// The errno of an error of the system, which OSError replaces by its own, and its number.
+/// The errno of an error of the system, and its number, for which OSError has an errno of its own.
+/// That is EINVAL for some numbers of ringway-core, which have an errno here or another number.
 pub fn error_numbers(code: i32) -> (i32, Option<i32>) {
-    (0, Some(code))
+    match code {
+        120 => (libc::ENOSYS, None), // ERROR_CALL_NOT_IMPLEMENTED
+        132 => (libc::ESPIPE, None), // ERROR_SEEK_ON_DEVICE
+        336 => (libc::EISDIR, None), // ERROR_DIRECTORY_NOT_SUPPORTED
+        1117 => (libc::EIO, None),   // ERROR_IO_DEVICE
+        1314 => (libc::EPERM, None), // ERROR_PRIVILEGE_NOT_HELD
+        170 => (0, Some(32)),        // ERROR_BUSY, which also stands for a SHARING_VIOLATION
+        1460 => (0, Some(10060)),    // ERROR_TIMEOUT: WSAETIMEDOUT, of TimeoutError
+        code => (0, Some(code)),
+    }
 }
 
 /// The number by which the program knows an open file: one of the C runtime, for a duplicate of the
@@ -68,8 +78,18 @@ impl Number {
 }
 
 impl Drop for Number {
+    /// An exception may be on its way, which Python's code must not see.
     fn drop(&mut self) {
-        self.close();
+        if *self.0.get_mut() == NONE {
+            return;
+        }
+        let _ = Python::try_attach(|py| {
+            let pending = PyErr::take(py);
+            self.close();
+            if let Some(pending) = pending {
+                pending.restore(py);
+            }
+        });
     }
 }
 
