@@ -80,17 +80,23 @@ impl Wake for Task {
         }
         let Some(shared) = self.shared.upgrade() else { return };
         lock(&shared.ready).push_back(self);
-        // The loop's own thread looks at the list after every call.
-        if thread::current().id() != shared.owner {
-            // At the end of the interpreter it does nothing: nobody waits then.
-            let _ = Python::try_attach(|py| {
-                let Err(error) = shared.schedule(py) else { return };
-                if shared.is_loop_closed(py) {
-                    shared.end();
-                }
-                // Its traceback has the loop, which PyO3 would keep without the interpreter's lock.
-                drop(Held::new(error.into_value(py).into_any()));
-            });
+        shared.schedule_from_elsewhere();
+    }
+}
+
+/// Of memory that a cancelled operation may keep: when it is dropped, the loop releases what was.
+pub struct Releases(Weak<Shared>);
+
+impl Releases {
+    pub fn new(shared: &Arc<Shared>) -> Self {
+        Self(Arc::downgrade(shared))
+    }
+}
+
+impl Drop for Releases {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.schedule_from_elsewhere();
         }
     }
 }
@@ -154,7 +160,11 @@ impl Shared {
     /// Lets the loop call `process` soon, if operations are to be polled. Errors: what the loop
     /// raises; the next call tries again.
     fn schedule(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
-        if lock(&self.ready).is_empty() || self.scheduled.swap(true, Ordering::AcqRel) {
+        if lock(&self.ready).is_empty() { Ok(()) } else { self.schedule_process(py) }
+    }
+
+    fn schedule_process(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
+        if self.scheduled.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         let scheduled = self.call_soon(py);
@@ -177,6 +187,22 @@ impl Shared {
             process.get().waits.store(false, Ordering::Release);
         }
         called.map(drop)
+    }
+
+    /// Lets the loop call `process` soon. Its own thread does that after every call.
+    fn schedule_from_elsewhere(self: &Arc<Self>) {
+        if thread::current().id() == self.owner {
+            return;
+        }
+        // At the end of the interpreter it does nothing: nobody waits then.
+        let _ = Python::try_attach(|py| {
+            let Err(error) = self.schedule_process(py) else { return };
+            if self.is_loop_closed(py) {
+                self.end();
+            }
+            // Its traceback has the loop, which PyO3 would keep without the interpreter's lock.
+            drop(Held::new(error.into_value(py).into_any()));
+        });
     }
 
     /// Whether the loop has ended.

@@ -31,6 +31,11 @@ impl File {
         Self { file: Mutex::new(Some(file)), number, shared, name }
     }
 
+    /// The memory that a read fills. The read may be cancelled, and have it for some time still.
+    fn pin(&self, buffer: &Bound<'_, PyAny>) -> PyResult<Memory> {
+        Ok(Memory::pin(buffer, true)?.released_by(&self.shared))
+    }
+
     pub fn name(&self) -> Option<&Py<PyAny>> {
         self.name.as_ref()
     }
@@ -232,7 +237,7 @@ impl File {
         buffer: &Bound<'_, PyAny>,
         offset: u64,
     ) -> PyResult<Py<PyAny>> {
-        let (file, memory) = (self.inner()?, Memory::pin(buffer, true)?);
+        let (file, memory) = (self.inner()?, self.pin(buffer)?);
         self.start(py, async move { Ok(Answer::Count(read_into(&file, memory, offset).await?)) })
     }
 
@@ -288,8 +293,8 @@ impl File {
         buffers: Vec<Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         let file = self.inner()?;
-        let pin = |buffer| Memory::pin(buffer, true);
-        let memories = buffers.iter().map(pin).collect::<PyResult<Vec<_>>>()?;
+        let memories =
+            buffers.iter().map(|buffer| self.pin(buffer)).collect::<PyResult<Vec<_>>>()?;
         self.start(py, async move {
             let reads: FuturesUnordered<_> = std::iter::zip(offsets, memories)
                 .enumerate()

@@ -3,6 +3,7 @@
 //! and in `system/`.
 
 use crate::call::{self, Held};
+use crate::engine::{Releases, Shared};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -22,6 +23,8 @@ pub struct Memory {
     writable: bool,
     /// Counts what is pinned for somebody who waits until nothing is.
     _pins: Option<Arc<()>>,
+    /// Tells a loop, after the drop, that there is something to release.
+    _releases: Option<Releases>,
 }
 
 // SAFETY: the memory belongs to no thread, and `Py` is `Send` and `Sync`.
@@ -87,7 +90,7 @@ impl Memory {
             start
         };
         let owner = Some(object.unbind());
-        Ok(Self { owner, start, len, writable: true, _pins: None })
+        Ok(Self { owner, start, len, writable: true, _pins: None, _releases: None })
     }
 
     /// The `bytes` object of [`new_bytes`](Self::new_bytes), or a copy of its first `len` bytes:
@@ -112,15 +115,28 @@ impl Memory {
             let start = content.as_ptr().cast_mut();
             let len = content.len();
             let owner = Some(object.clone().unbind());
-            return Ok(Self { owner, start, len, writable, _pins: None });
+            return Ok(Self { owner, start, len, writable, _pins: None, _releases: None });
         }
         let (owner, start, len) = call::memory(object, writable)?;
-        Ok(Self { owner: Some(owner.into_inner()), start, len, writable, _pins: None })
+        Ok(Self {
+            owner: Some(owner.into_inner()),
+            start,
+            len,
+            writable,
+            _pins: None,
+            _releases: None,
+        })
     }
 
     /// Holds a clone of `pins` as long as the memory is pinned.
     pub fn with(mut self, pins: &Arc<()>) -> Self {
         self._pins = Some(Arc::clone(pins));
+        self
+    }
+
+    /// The loop releases the memory as soon as it is dropped, also by a thread of the engine.
+    pub fn released_by(mut self, shared: &Arc<Shared>) -> Self {
+        self._releases = Some(Releases::new(shared));
         self
     }
 
