@@ -162,6 +162,11 @@ pub fn direct_alignment(fd: BorrowedFd<'_>) -> DirectIo {
     FileFacts::of(fd).direct
 }
 
+/// The sizes of untorn writes of an open file; `None` if it has none. Takes one system call.
+pub(crate) fn atomic_write_unit(fd: BorrowedFd<'_>) -> Option<AtomicWriteUnit> {
+    AtomicWriteUnit::of_statx(&quick_statx(fd, libc::STATX_WRITE_ATOMIC)?)
+}
+
 /// Bytes of the largest request that the device of a regular file or block device takes without
 /// splitting it (`max_sectors_kb`). `None` if there is no such device: tmpfs, overlay, network file
 /// systems, pipes. Opens one sysfs file.

@@ -27,6 +27,11 @@ pub fn largest_request(_: BorrowedFd<'_>) -> Option<u32> {
     None
 }
 
+/// The sizes of untorn writes: there are none.
+pub(crate) fn atomic_write_unit(_: BorrowedFd<'_>) -> Option<AtomicWriteUnit> {
+    None
+}
+
 /// The facts that a queue needs about a file.
 #[derive(Debug)]
 pub(crate) struct FileFacts {

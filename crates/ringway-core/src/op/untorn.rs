@@ -125,8 +125,8 @@ pub(super) fn problem(operation: &Operation) -> Option<UntornProblem> {
         (_, Raw::WriteDsync(write)) => write.0.buf.addr(),
         _ => 0,
     };
-    let write = UntornWrite {
-        unit: file.atomic_write_unit(),
+    let mut write = UntornWrite {
+        unit: file.known_atomic_write_unit(),
         is_direct: file.is_direct(),
         appends,
         memory_align: file.direct_io().memory_align,
@@ -137,6 +137,12 @@ pub(super) fn problem(operation: &Operation) -> Option<UntornProblem> {
     };
     write.problem()
 }
+    let problem = write.problem();
+    if !matches!(problem, Some(UntornProblem::Unsupported | UntornProblem::Length)) {
+        return problem;
+    }
+    // A remount may have changed the sizes since they were read.
+    write.unit = file.atomic_write_unit();
 
 #[cfg(test)]
 mod tests {

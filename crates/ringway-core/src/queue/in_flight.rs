@@ -182,7 +182,13 @@ impl<T: Default> InFlight<T> {
         let (errno, detail) = match attempt.errno {
             0 if attempt.done == self.progress.total() => return Some(attempt.done as i64),
             0 => (libc::EIO, Some(ErrorDetail::TORN)),
-            errno @ (libc::EOPNOTSUPP | libc::EINVAL) => (errno, Some(ErrorDetail::UNTORN_REFUSED)),
+            errno @ (libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {
+                (errno, Some(ErrorDetail::UNTORN_REFUSED))
+            }
+            // (With a time limit the result is ETIMEDOUT, and after a cancel ECANCELED.)
+            libc::EAGAIN if self.deadline.is_none() && self.cancel_cause == CancelCause::None => {
+                (libc::EAGAIN, Some(ErrorDetail::UNTORN_REFUSED))
+            }
             errno => (errno, None),
         };
         self.detail = detail;
