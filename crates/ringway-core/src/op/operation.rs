@@ -429,8 +429,6 @@ impl Operation {
         if let Some(flags) = self.raw.rw_flags_mut() {
             flags.set(RwFlags::ATOMIC);
         }
-        // Its result is final only if it is whole.
-        self.exact = true;
         self
     }
 }

@@ -143,9 +143,13 @@ impl<T: Default> InFlight<T> {
         self.dont_cache_errno = 0;
         self.deadline = None;
         self.detail = None;
-        let Operation { raw, file, .. } = &mut *self.operation;
-        if let (Some(flags), Some(file)) = (raw.rw_flags_mut(), file) {
-            file.without_refused(flags);
+        let Operation { raw, file, exact, .. } = &mut *self.operation;
+        if let Some(flags) = raw.rw_flags_mut() {
+            // The result of an untorn write is final only if it is whole.
+            *exact |= flags.has(RwFlags::ATOMIC);
+            if let Some(file) = file {
+                file.without_refused(flags);
+            }
         }
         op::set_addresses(&mut self.operation);
     }

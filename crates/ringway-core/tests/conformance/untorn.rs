@@ -287,6 +287,18 @@ pub fn a_part_is_an_error(world: &World) {
     queue.push_chain(chain).unwrap();
     let results: Vec<_> = queue.rest().into_values().collect();
     assert_eq!(results, [Err(libc::EIO), Err(libc::ECANCELED)]);
+    // A raw operation with the flag is no different.
+    let buffer = buffer_for(&file, 4 * PAGE);
+    let (fd, buf) = (file.as_raw_fd(), buffer.as_ptr());
+    let raw = op::Write { fd, buf, len: 4 * PAGE, offset: 0, flags: RwFlags::ATOMIC };
+    for raw in [raw.into(), op::WriteDsync(raw).into()] {
+        for file in [Some(file.clone()), None] {
+            // SAFETY: the buffer and the file outlive the completion.
+            let write = unsafe { Operation::from_raw(raw, file, None) };
+            let error = queue.one(write).result.unwrap_err();
+            assert!(error.errno() == libc::EIO && error.is_torn(), "{error}");
+        }
+    }
     assert_eq!(queue.stats().continued, 0);
     // What is to be repeated is repeated as a whole.
     let mut queue = world.build(&world.options().faults(FaultPlan::new(2).retryable(500)));
