@@ -414,6 +414,10 @@ impl File {
         self.facts().atomic_write
     }
 
+    pub(crate) fn is_block_device(&self) -> bool {
+        self.facts().is_block_device
+    }
+
     /// Bytes of the largest request that the device takes without splitting it; `None` if unknown.
     /// Read once for all files of a device: the first call blocks for a system call and for reading
     /// a sysfs file.

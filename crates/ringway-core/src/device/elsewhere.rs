@@ -38,6 +38,7 @@ pub(crate) struct FileFacts {
     pub direct: DirectIo,
     /// Linux alone has untorn writes.
     pub atomic_write: Option<AtomicWriteUnit>,
+    pub is_block_device: bool,
     /// No device is known.
     pub device: Option<Device>,
 }
@@ -45,7 +46,7 @@ pub(crate) struct FileFacts {
 impl FileFacts {
     pub fn of(_: BorrowedFd<'_>) -> Self {
         let direct = DirectIo { supported: cfg!(unix), ..ASSUMED_ALIGNMENT };
-        Self { direct, atomic_write: None, device: None }
+        Self { direct, atomic_write: None, is_block_device: false, device: None }
     }
 }
 
