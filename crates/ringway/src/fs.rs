@@ -57,6 +57,7 @@ mod sync;
 // On Linux only: the tests look at permissions and at files without a name.
 #[cfg(all(test, target_os = "linux", not(ringway_portable)))]
 mod tests;
+mod torn_write;
 mod transfer;
 mod warm;
 #[cfg_attr(
@@ -83,4 +84,5 @@ pub use ringway_core::op::Position;
 pub use ringway_core::op::{Advice, FileType, Metadata};
 #[doc(no_inline)]
 pub use std::fs::Permissions;
+pub use torn_write::TornWrite;
 pub use warm::{UnreadRange, Warmed};
