@@ -57,7 +57,6 @@ mod sync;
 // On Linux only: the tests look at permissions and at files without a name.
 #[cfg(all(test, target_os = "linux", not(ringway_portable)))]
 mod tests;
-mod torn_write;
 mod transfer;
 mod warm;
 #[cfg_attr(
@@ -66,6 +65,7 @@ mod warm;
 )]
 mod write_queue;
 
+pub use crate::engine::TornWrite;
 pub use atomic::{AtomicFile, write_atomic};
 pub use copy::{copy, copy_dont_cache};
 pub use dir::{DirBuilder, create_dir, create_dir_all, remove_dir_all, sync_dir};
@@ -84,5 +84,4 @@ pub use ringway_core::op::Position;
 pub use ringway_core::op::{Advice, FileType, Metadata};
 #[doc(no_inline)]
 pub use std::fs::Permissions;
-pub use torn_write::TornWrite;
 pub use warm::{UnreadRange, Warmed};

@@ -1,7 +1,7 @@
 //! Converts the result of an operation to what `File` and the functions of `fs` return.
 
 use super::shard::OpResult;
-use crate::fs::TornWrite;
+use super::torn_write::TornWrite;
 use ringway_core::device::AtomicWriteUnit;
 use ringway_core::op::Vectored;
 use ringway_core::refusal::Feature;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 /// The kernel has made a part of an untorn write
-/// ([`File::write_untorn_at`](super::File::write_untorn_at)): the range begins with new bytes and
+/// ([`File::write_untorn_at`](crate::fs::File::write_untorn_at)): the range begins with new bytes and
 /// ends with old ones. ringway refuses the writes of which kernels are known to do so. Read the
 /// range back, and write it again.
 ///
@@ -23,7 +23,7 @@ use std::fmt;
 pub struct TornWrite(());
 
 impl TornWrite {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(())
     }
 }
