@@ -4,8 +4,8 @@ use std::error::Error;
 use std::fmt;
 
 /// The kernel has made a part of an untorn write
-/// ([`File::write_untorn_at`](crate::fs::File::write_untorn_at)): the range begins with new bytes and
-/// ends with old ones. ringway refuses the writes of which kernels are known to do so. Read the
+/// ([`File::write_untorn_at`](crate::fs::File::write_untorn_at)): the range begins with new bytes
+/// and ends with old ones. ringway refuses the writes of which kernels are known to do so. Read the
 /// range back, and write it again.
 ///
 /// It is in the [`io::Error`](std::io::Error), whose kind is `Other`, and which has no errno: so it
