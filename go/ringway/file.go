@@ -23,11 +23,10 @@ type File struct {
 	fd     int // -1 on systems without rings.
 	name   string
 
-	storage bool // A regular file, or a block device: the engine transfers its data.
-	dir     bool // A directory: the engine syncs it.
-	direct  bool // Open for direct I/O.
-	append  bool // Open with O_APPEND.
-	//lint:ignore U1000 Systems without rings do not use it.
+	storage     bool // A regular file, or a block device: the engine transfers its data.
+	dir         bool // A directory: the engine syncs it.
+	direct      bool // Open for direct I/O.
+	append      bool // Open with O_APPEND.
 	blockDevice bool
 
 	refs     refs

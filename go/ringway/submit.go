@@ -69,9 +69,22 @@ func (f *File) untornWrite(p []byte, off int64) (n int, err error) {
 		return 0, err
 	}
 	defer e.calls.end()
-	n, err = transferVectors(sysPwritev2, f.fd, []vector{newVector(p)}, off, rwfAtomic)
+	n, err = whileBusy(func() (int, error) {
+		return transferVectors(sysPwritev2, f.fd, []vector{newVector(p)}, off, rwfAtomic)
+	})
 	if err == nil {
 		f.noteDone(opWrite)
+	}
+	return n, err
+}
+
+// whileBusy repeats a call as a queue repeats a request: EAGAIN means that the range has cached
+// pages that are being dirtied.
+func whileBusy(call func() (int, error)) (n int, err error) {
+	for range 1 + maxRetries {
+		if n, err = call(); err != syscall.EAGAIN {
+			break
+		}
 	}
 	return n, err
 }

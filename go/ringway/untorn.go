@@ -13,6 +13,11 @@ import (
 
 const rwfAtomic = 0x40
 
+// ErrTorn is in the error of [File.WriteUntornAt] if the kernel has made a part of the write: the
+// range begins with new bytes and ends with old ones. The writes of which kernels are known to do
+// so are refused. Read the range back, and write it again.
+var ErrTorn = errors.New("the kernel has made only a part of an untorn write")
+
 // AtomicWriteUnit is the sizes of the untorn writes of a file, in bytes, as statx(2) reports them
 // with STATX_WRITE_ATOMIC (kernel 6.11). A length is a power of two from Min to Max, and an offset
 // a multiple of the length.
@@ -21,7 +26,8 @@ type AtomicWriteUnit struct {
 	Max int // Max is the longest one.
 	// MaxOpt is the longest one that the device makes itself (kernel 6.16). The file system makes
 	// longer ones, which takes longer: it writes elsewhere and exchanges the blocks. It is 0 if no
-	// such limit is reported.
+	// such limit is reported; on XFS that may mean that the device makes none, and the file system
+	// all.
 	MaxOpt int
 	// MaxSegments is the most buffers of one, 1 on every kernel so far.
 	MaxSegments int
@@ -70,7 +76,12 @@ func noUntornWrites() *Refusal {
 // written: EOPNOTSUPP, which is [errors.ErrUnsupported] to errors.Is, if f has no untorn writes or
 // is not open for direct I/O, or if the file system refuses what it reports, as an overlay does;
 // EINVAL for another length or offset; EFBIG beyond RLIMIT_FSIZE, where the kernel would write a
-// part. It is EIO if the kernel has nevertheless written a part.
+// part; EAGAIN, after a few tries, if pages of the range are cached and are dirtied all the time,
+// through a mapping or by buffered writes. It is [ErrTorn] and EIO if the kernel has nevertheless
+// written a part. Whether f appends is what it was when f was opened.
+//
+// On a block device nobody else may use its page cache: if a page of the range is cached and busy,
+// the kernel makes a plain buffered write of it, and reports success.
 //
 // The write is as durable as a plain one: until a sync ([File.Datasync]), a crash may undo it as a
 // whole. A read that runs at the same time may see a part of it. It is one range of an open file; a
@@ -113,7 +124,7 @@ func (f *File) checkUntorn(n int, off int64) error {
 	case off%int64(n) != 0:
 		why.Meaning = "the offset is not a multiple of the length"
 		why.Fix = "place each untorn write at a multiple of its length"
-	case uint64(off)+uint64(n) > fileSizeLimit():
+	case !f.blockDevice && uint64(off)+uint64(n) > fileSizeLimit():
 		why.Errno = syscall.EFBIG
 		why.Meaning = "the write would end beyond the limit on the size of files " +
 			"(RLIMIT_FSIZE), where the kernel cuts it"
@@ -135,13 +146,12 @@ func (f *File) writeUntorn(p []byte, off int64) error {
 	var errno syscall.Errno
 	switch {
 	case err == nil && n < len(p):
-		return fmt.Errorf("ringway: the kernel has made only %d of the %d bytes of an untorn "+
-			"write: %w", n, len(p), syscall.EIO)
+		return fmt.Errorf("ringway: %d of %d bytes: %w: %w", n, len(p), ErrTorn, syscall.EIO)
 	case !errors.As(err, &errno):
 		return err
 	}
 	switch errno {
-	case syscall.EOPNOTSUPP, syscall.EINVAL, syscall.ENOSYS, syscall.EPERM:
+	case syscall.EOPNOTSUPP, syscall.EINVAL, syscall.ENOSYS, syscall.EAGAIN:
 		return unavailable(refusal.AtomicWrite, errno)
 	}
 	return err

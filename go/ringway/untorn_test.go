@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/ringway-io/ringway/go/internal/kernel"
+	"github.com/ringway-io/ringway/go/internal/refusal"
 )
 
 // xfsDir returns a directory on XFS, which has untorn writes on any device.
@@ -105,6 +106,10 @@ func testUntornRefusals(t *testing.T, e *Engine, f *File, unit AtomicWriteUnit) 
 	must(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit))
 	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1 << 42, Max: limit.Max}))
 	wantRefusal(t, "a large file", f.WriteUntornAt(p, 1<<42), syscall.EFBIG, "RLIMIT_FSIZE")
+	// A block device has no such limit.
+	f.blockDevice = true
+	must(t, f.checkUntorn(len(p), 1<<42))
+	f.blockDevice = false
 	must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit))
 	// Without the checks the kernel refuses it, on every backend.
 	wantRefusal(t, "unchecked", f.writeUntorn(alignedSlice(3*pageSize, pageSize), 0),
@@ -168,8 +173,58 @@ func TestPartOfAnUntornWriteIsAnError(t *testing.T) {
 		})
 		err := f.writeUntorn(alignedSlice(2*pageSize, pageSize), 0)
 		wantError(t, string(backend), err, syscall.EIO)
-		if results != 1 || !strings.Contains(err.Error(), "only 4096 of the 8192 bytes") {
+		wantError(t, string(backend), err, ErrTorn)
+		if results != 1 || !strings.Contains(err.Error(), "4096 of 8192 bytes") {
 			t.Error(results, err)
+		}
+	}
+}
+
+// While pages of the range are being dirtied through a mapping, the kernel answers EAGAIN. A queue
+// and a plain call repeat the write a few times; what remains is a refusal.
+func TestUntornWriteOfBusyPages(t *testing.T) {
+	for _, c := range []struct {
+		busy, calls int
+		err         error
+	}{{0, 1, nil}, {maxRetries, maxRetries + 1, nil}, {100, maxRetries + 1, syscall.EAGAIN}} {
+		calls := 0
+		n, err := whileBusy(func() (int, error) {
+			if calls++; calls <= c.busy {
+				return 0, syscall.EAGAIN
+			}
+			return pageSize, nil
+		})
+		if calls != c.calls || err != c.err || (err == nil) != (n == pageSize) {
+			t.Errorf("%d times busy: %d calls, %d, %v", c.busy, calls, n, err)
+		}
+	}
+	calls := 0
+	_, err := whileBusy(func() (int, error) { calls++; return 0, syscall.EIO })
+	if calls != 1 || err != syscall.EIO {
+		t.Error(calls, err)
+	}
+	wantRefusal(t, "busy", unavailable(refusal.AtomicWrite, syscall.EAGAIN), syscall.EAGAIN,
+		"mapping")
+	dir := xfsDir(t)
+	for _, backend := range testBackends {
+		if backend == BackendThreads {
+			continue
+		}
+		e, s := scriptedEngine(t, Options{Backend: backend, AlwaysRing: true})
+		f := open(t, e, filepath.Join(dir, string(backend)), os.O_RDWR|os.O_CREATE|Direct)
+		results := 0
+		s.onResult(func(r *request) bool {
+			if r.flags&rwfAtomic != 0 {
+				r.result = -int32(syscall.EAGAIN)
+				results++
+			}
+			return false
+		})
+		p := alignedSlice(2*pageSize, pageSize)
+		copy(p, bytesOf(len(p)))
+		must(t, f.writeUntorn(p, 0)) // By a plain call in the end.
+		if results != maxRetries+1 || !bytes.Equal(content(t, f), p) {
+			t.Error(backend, results)
 		}
 	}
 }

@@ -235,7 +235,7 @@ enum {
 	/* A WRITE is untorn (RWF_ATOMIC: kernel 6.11): a crash leaves all of it or nothing. The
 	   push fails, with a reason, unless the file has such writes and the offset, the length
 	   and the buffer suit: see ringway_get_direct_io(). It is never made as a plain write or
-	   in parts. */
+	   in parts. The result -EIO may mean that the kernel made a part: read it back. */
 	RINGWAY_UNTORN = 1u << 5
 };
 

@@ -85,13 +85,25 @@ static void lengths(struct ringway_queue *queue, int fd, const struct ringway_di
 	for (length = direct->untorn_min; length <= direct->untorn_max; length *= 2) {
 		struct ringway_operation chain[2] = {
 			untorn(WRITE(fd, bytes, length, length)), FSYNC(fd)};
+		struct answer answers[2] = {{INT64_MIN, 0}, {INT64_MIN, 0}};
+		int member;
 
 		memset(bytes, (int)(length >> 12) | 1, length);
 		SAME(check_run(queue, chain[0]), length);
 		SAME(check_run(queue, READ(fd, found, length, length)), length);
 		CHECK(memcmp(bytes, found, length) == 0);
+		memset(bytes, (int)(length >> 12) | 2, length);
+		CHECK(memcmp(bytes, found, length) != 0);
+		for (member = 0; member < 2; member++) {
+			chain[member].callback = check_answer;
+			chain[member].user_data = &answers[member];
+		}
 		NEED(ringway_push_chain(queue, chain, 2, NULL) > 0);
 		SAME(ringway_reap(queue, 2, RINGWAY_FOREVER), 2);
+		check_answers(&answers[0], 1, length);
+		check_answers(&answers[1], 1, 0);
+		SAME(check_run(queue, READ(fd, found, length, length)), length);
+		CHECK(memcmp(bytes, found, length) == 0);
 	}
 	refused(queue, WRITE(fd, bytes, direct->untorn_max / 4 * 3, 0), EINVAL, "power of two");
 	refused(queue, WRITE(fd, bytes, direct->untorn_min / 2, 0), EINVAL, "power of two");

@@ -162,6 +162,11 @@ pub fn direct_alignment(fd: BorrowedFd<'_>) -> DirectIo {
     FileFacts::of(fd).direct
 }
 
+/// The sizes of untorn writes of an open file; `None` if it has none. Takes one system call.
+pub(crate) fn atomic_write_unit(fd: BorrowedFd<'_>) -> Option<AtomicWriteUnit> {
+    AtomicWriteUnit::of_statx(&quick_statx(fd, libc::STATX_WRITE_ATOMIC)?)
+}
+
 /// Bytes of the largest request that the device of a regular file or block device takes without
 /// splitting it (`max_sectors_kb`). `None` if there is no such device: tmpfs, overlay, network file
 /// systems, pipes. Opens one sysfs file.
@@ -181,6 +186,8 @@ pub(crate) fn is_nvme_generic(path: &Path) -> bool {
 pub(crate) struct FileFacts {
     pub direct: DirectIo,
     pub atomic_write: Option<AtomicWriteUnit>,
+    /// Whether it is a block device.
+    pub is_block_device: bool,
     /// Bytes of the file system's block; 0 if unknown.
     pub block: u32,
     /// The device of a regular file or block device.
@@ -205,6 +212,7 @@ impl FileFacts {
             return Self {
                 direct: alignment.unwrap_or(DirectIo { supported: false, ..ASSUMED_ALIGNMENT }),
                 atomic_write,
+                is_block_device: false,
                 block,
                 device: None,
                 namespace: None,
@@ -221,7 +229,8 @@ impl FileFacts {
         let direct = alignment.unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size()));
         // (The device of a directory only serves to derive the alignment.)
         let device = device.filter(|_| inode.kind != StorageKind::Directory);
-        Self { direct, atomic_write, block, device, namespace }
+        let is_block_device = inode.kind == StorageKind::Block;
+        Self { direct, atomic_write, is_block_device, block, device, namespace }
     }
 }
 

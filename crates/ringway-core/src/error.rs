@@ -1,7 +1,7 @@
 //! The errors of operations, of pushes and of building a queue. What refusals mean is in `refusal`.
 
-use crate::op::{NvmeStatus, Opcode, Operation, UntornProblem};
-use crate::refusal::errno_name;
+use crate::op::{InvalidOperation, NvmeStatus, Opcode, Operation, UntornProblem};
+use crate::refusal::{Feature, errno_name};
 use crate::sys::libc;
 use crate::{File, Refusal};
 use std::fmt;
@@ -24,7 +24,7 @@ pub(crate) struct ErrorDetail(NonZeroU16);
 impl ErrorDetail {
     /// A transfer of an NVMe generic device, on a queue without passthrough.
     pub const NEEDS_PASSTHROUGH: Self = Self(NonZeroU16::MAX);
-    /// The kernel has refused an untorn write that the file reports.
+    /// The kernel has refused an untorn write.
     pub const UNTORN_REFUSED: Self = Self(NonZeroU16::new(u16::MAX - 1).unwrap());
     /// The kernel has made a part of an untorn write.
     pub const TORN: Self = Self(NonZeroU16::new(u16::MAX - 2).unwrap());
@@ -49,10 +49,7 @@ impl fmt::Display for ErrorDetail {
                 "an NVMe generic device needs a queue with passthrough; fix: build it with \
                  Options::passthrough (its explanation shows a refusal), or open the block device",
             ),
-            Self::UNTORN_REFUSED => f.write_str(
-                "the kernel refuses an untorn write although statx reports it; fix: if the file is \
-                 on an overlay, use one of the file system below it",
-            ),
+            Self::UNTORN_REFUSED => f.write_str("the kernel has refused an untorn write"),
             Self::TORN => f.write_str("the kernel has made only a part of an untorn write"),
             Self(status) => NvmeStatus(status).fmt(f),
         }
@@ -100,8 +97,12 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.opcode, io::Error::from_raw_os_error(self.errno))?;
-        self.detail.map_or(Ok(()), |detail| write!(f, ": {detail}"))
+        let Self { errno, opcode, detail } = *self;
+        if detail == Some(ErrorDetail::UNTORN_REFUSED) {
+            return write!(f, "{opcode}: {}", Refusal::new(Feature::AtomicWrite, errno));
+        }
+        write!(f, "{opcode}: {}", io::Error::from_raw_os_error(errno))?;
+        detail.map_or(Ok(()), |detail| write!(f, ": {detail}"))
     }
 }
 
@@ -197,13 +198,19 @@ impl PushError {
 
 impl fmt::Display for PushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.operations.first(), self.reason) {
-            (Some(first), Reason::Untorn(problem)) => {
-                let unit = first.file.as_ref().and_then(File::atomic_write_unit);
-                write!(f, "{}: {}", first.opcode(), problem.refusal(unit))
-            }
-            (Some(first), reason) => write!(f, "{}: {reason}", first.opcode()),
-            (None, reason) => write!(f, "{reason}"),
+        if let Reason::Untorn(problem) = self.reason {
+            // (Of a chain, any operation may be the one that is refused.)
+            let invalid = Some(InvalidOperation::Untorn(problem));
+            let refused = self.operations.iter().find(|operation| operation.invalid == invalid);
+            let unit = refused
+                .and_then(|operation| operation.file.as_ref())
+                .and_then(File::atomic_write_unit);
+            let opcode = refused.map_or(Opcode::Write, Operation::opcode);
+            return write!(f, "{opcode}: {}", problem.refusal(unit));
+        }
+        match self.operations.first() {
+            Some(first) => write!(f, "{}: {}", first.opcode(), self.reason),
+            None => write!(f, "{}", self.reason),
         }
     }
 }
@@ -262,7 +269,6 @@ impl From<BuildError> for io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::refusal::Feature;
 
     #[test]
     fn a_build_error_keeps_its_text_and_errno() {

@@ -392,9 +392,9 @@ impl File {
     }
 
     /// The sizes of untorn writes of this file ([`Operation::untorn`](crate::Operation::untorn)),
-    /// or `None` if it has none: what `statx(2)` reports (`STATX_WRITE_ATOMIC`, kernel 6.11). Read
-    /// once, together with [`direct_io`](Self::direct_io): the first call blocks for a system call,
-    /// and waits for no server. It does not depend on how the file is open.
+    /// or `None` if it has none: what `statx(2)` reports (`STATX_WRITE_ATOMIC`, kernel 6.11). Each
+    /// call blocks for a system call, and waits for no server: a remount may change the sizes. They
+    /// do not depend on how the file is open.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
@@ -406,7 +406,16 @@ impl File {
     /// # Ok(()) }
     /// ```
     pub fn atomic_write_unit(&self) -> Option<AtomicWriteUnit> {
+        device::atomic_write_unit(self.borrow())
+    }
+
+    /// What [`atomic_write_unit`](Self::atomic_write_unit) was when the facts were read.
+    pub(crate) fn known_atomic_write_unit(&self) -> Option<AtomicWriteUnit> {
         self.facts().atomic_write
+    }
+
+    pub(crate) fn is_block_device(&self) -> bool {
+        self.facts().is_block_device
     }
 
     /// Bytes of the largest request that the device takes without splitting it; `None` if unknown.

@@ -28,11 +28,13 @@ mod timer;
 #[cfg(not(target_os = "linux"))]
 #[path = "engine/no_timer.rs"]
 mod timer;
+mod torn_write;
 mod trace;
 mod wake;
 
 pub use builder::{EngineBuilder, Reaping};
 pub use stats::{Batches, Latency, Stats};
+pub use torn_write::TornWrite;
 
 pub(crate) use background::run_in_background;
 pub(crate) use coop::{COPY_STEP, poll_proceed, poll_proceed_in_memory, without_yielding};

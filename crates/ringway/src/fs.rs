@@ -65,6 +65,7 @@ mod warm;
 )]
 mod write_queue;
 
+pub use crate::engine::TornWrite;
 pub use atomic::{AtomicFile, write_atomic};
 pub use copy::{copy, copy_dont_cache};
 pub use dir::{DirBuilder, create_dir, create_dir_all, remove_dir_all, sync_dir};

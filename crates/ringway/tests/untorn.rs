@@ -9,8 +9,10 @@ use common::mounted::Mounted;
 use common::{PAGE, build_or_skip, is_older_than, on_each_backend, pattern, scratch};
 use futures::executor::block_on;
 use futures::future::join_all;
-use ringway::fs::{AtomicWriteUnit, File, OpenOptions};
-use ringway::{AlignedBuffer, Engine, FaultPlan, Refusal};
+use ringway::fs::{AtomicWriteUnit, File, OpenOptions, TornWrite};
+use ringway::{AlignedBuffer, BackendKind, Engine, FaultPlan, Refusal};
+use ringway_core::FaultStep;
+use ringway_core::op::Opcode;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
@@ -245,8 +247,41 @@ fn a_part_is_an_error() {
                 let (written, _) = write(&file, buffer(7, 4 * PAGE), durable).await;
                 let error = written.unwrap_err();
                 assert!(error.to_string().contains("only a part"), "{error}");
+                // Not to be taken for an error of the device.
+                assert!(error.get_ref().is_some_and(|inner| inner.is::<TornWrite>()), "{error:?}");
+                assert_eq!((error.kind(), error.raw_os_error()), (ErrorKind::Other, None));
             }
             assert_eq!(engine.stats().continued, 0);
         });
+    });
+}
+
+/// EAGAIN, with which the kernel answers while pages of the range are dirtied through a mapping, is
+/// retried a few times, and then explained. (No fault is injected into the threads that a queue of
+/// the kernel falls back to.)
+#[test]
+fn busy_pages_are_explained() {
+    let Some(xfs) = xfs() else { return };
+    on_each_backend("busy pages", |kind| {
+        for durable in [false, true] {
+            let plan = (0..10).fold(FaultPlan::new(1), |plan, job| {
+                [Opcode::Write, Opcode::WriteDsync].into_iter().fold(plan, |plan, opcode| {
+                    plan.fail(FaultStep::Opcode(opcode, job), libc::EAGAIN)
+                })
+            });
+            let builder = Engine::builder().faults(plan);
+            let Some(engine) = build_or_skip(kind, builder) else { return };
+            block_on(async {
+                let file = open(&engine, &xfs.path().join("busy"), true).await;
+                let (written, data) = write(&file, buffer(7, 4 * PAGE), durable).await;
+                assert!(data[..] == pattern(7, 4 * PAGE), "the buffer is returned");
+                if kind != BackendKind::Threads {
+                    return written.unwrap();
+                }
+                let (kind, refused) = refusal(written);
+                assert_eq!((kind, refused.errno), (ErrorKind::WouldBlock, libc::EAGAIN));
+                assert!(refused.meaning.contains("mapping"), "{refused}");
+            });
+        }
     });
 }

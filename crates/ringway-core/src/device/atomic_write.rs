@@ -17,7 +17,8 @@ pub struct AtomicWriteUnit {
     pub max: u32,
     /// Bytes of the longest one that the device makes itself (kernel 6.16). The file system makes
     /// longer ones: it writes elsewhere and then exchanges the blocks, which takes longer. `None`
-    /// if no such limit is reported.
+    /// if no such limit is reported; on XFS that may mean that the device makes none, and the file
+    /// system all.
     pub max_opt: Option<u32>,
     /// The most buffers of one; 1 on every kernel so far.
     pub max_segments: u32,

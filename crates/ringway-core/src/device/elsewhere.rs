@@ -27,12 +27,18 @@ pub fn largest_request(_: BorrowedFd<'_>) -> Option<u32> {
     None
 }
 
+/// The sizes of untorn writes: there are none.
+pub(crate) fn atomic_write_unit(_: BorrowedFd<'_>) -> Option<AtomicWriteUnit> {
+    None
+}
+
 /// The facts that a queue needs about a file.
 #[derive(Debug)]
 pub(crate) struct FileFacts {
     pub direct: DirectIo,
     /// Linux alone has untorn writes.
     pub atomic_write: Option<AtomicWriteUnit>,
+    pub is_block_device: bool,
     /// No device is known.
     pub device: Option<Device>,
 }
@@ -40,7 +46,7 @@ pub(crate) struct FileFacts {
 impl FileFacts {
     pub fn of(_: BorrowedFd<'_>) -> Self {
         let direct = DirectIo { supported: cfg!(unix), ..ASSUMED_ALIGNMENT };
-        Self { direct, atomic_write: None, device: None }
+        Self { direct, atomic_write: None, is_block_device: false, device: None }
     }
 }
 

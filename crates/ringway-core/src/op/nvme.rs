@@ -79,7 +79,9 @@ impl fmt::Display for Status {
 mod command {
     use crate::device::{FLUSH, Namespace};
     use crate::op::operation::iovecs;
-    use crate::op::{CURRENT_POSITION, Fsync, Raw, Read, Readv, Write, WriteDsync, Writev};
+    use crate::op::{
+        CURRENT_POSITION, Fsync, Raw, Read, Readv, RwFlags, Write, WriteDsync, Writev,
+    };
     use crate::sys::{RawFd, libc};
     use io_uring::{opcode, squeue, types};
 
@@ -105,6 +107,10 @@ mod command {
         let is_write = raw.is_write();
         if !(if is_write { namespace.writable } else { namespace.readable }) {
             return Plan::Done(-i64::from(libc::EBADF));
+        }
+        // (The command itself would be a plain write.)
+        if raw.rw_flags().has(RwFlags::ATOMIC) {
+            return Plan::Done(-i64::from(libc::EOPNOTSUPP));
         }
         let len = raw.bytes();
         if len == 0 {
@@ -285,7 +291,6 @@ mod command {
     #[cfg(test)]
     mod tests {
         use super::*;
-        use crate::op::RwFlags;
         use crate::split::SplitProgress;
         use proptest::prelude::*;
 
@@ -346,6 +351,14 @@ mod command {
             assert_eq!(of(write(end, 0)), Err(0));
             for raw in [read(1, 512), read(0, 100), write(512, 513), read(CURRENT_POSITION, 512)] {
                 assert_eq!(of(raw), Err(-i64::from(libc::EINVAL)), "{raw:?}");
+            }
+            // A command is not untorn.
+            for len in [0, 512, 4096] {
+                let Raw::Write(write) = write(0, len) else { unreachable!() };
+                let untorn = Write { flags: RwFlags::ATOMIC, ..write };
+                for raw in [Raw::Write(untorn), Raw::WriteDsync(WriteDsync(untorn))] {
+                    assert_eq!(of(raw), Err(-i64::from(libc::EOPNOTSUPP)));
+                }
             }
             let fsync = Raw::Fsync(Fsync { fd: 3, data_only: true });
             assert!(matches!(plan(&namespace, &fsync), Plan::Whole));

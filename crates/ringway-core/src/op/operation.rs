@@ -395,15 +395,24 @@ impl Operation {
     /// - the file has such writes ([`File::atomic_write_unit`]), and is open for direct I/O and not
     ///   for appending;
     /// - the length is a power of two within that unit, and the offset a multiple of the length;
-    /// - the buffer is aligned for direct I/O, and the write ends within `RLIMIT_FSIZE`.
+    /// - the buffer is aligned for direct I/O, and the write ends within `RLIMIT_FSIZE`, which does
+    ///   not apply to block devices.
+    ///
+    /// All of this is checked here, not by the push: what changes in between (the limit, or the
+    /// file's `O_APPEND`) is not seen.
     ///
     /// It fails with EINVAL for an operation that is not a [`write`](super::write()) or
     /// [`write_dsync`](super::write_dsync()) at an offset. To check this, the first untorn write of
     /// a file makes the system calls of [`File::direct_io`].
     ///
     /// Errors: those of a write; EOPNOTSUPP where the file system refuses what it reports, as an
-    /// overlay does; EIO if the kernel writes only a part after all, which is not continued. A
-    /// cancelled write was made in whole or not at all.
+    /// overlay does; EAGAIN if, after a few tries, pages of the range are still being dirtied
+    /// through a mapping or by buffered writes; EIO if the kernel writes only a part after all,
+    /// which is not continued ([`Error::is_torn`](crate::Error::is_torn)). A cancelled write was
+    /// made in whole or not at all.
+    ///
+    /// On a block device nobody else may use its page cache: if a page of the range is cached and
+    /// busy, the kernel makes a plain buffered write of it, and reports success.
     ///
     /// ```
     /// # use ringway_core::{op, AlignedBuffer, Options, OpenOptions};
@@ -429,8 +438,6 @@ impl Operation {
         if let Some(flags) = self.raw.rw_flags_mut() {
             flags.set(RwFlags::ATOMIC);
         }
-        // Its result is final only if it is whole.
-        self.exact = true;
         self
     }
 }

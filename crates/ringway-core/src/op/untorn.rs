@@ -82,8 +82,9 @@ struct UntornWrite {
     is_direct: bool,
     appends: bool,
     memory_align: u32,
-    /// The most bytes that a file may have.
+    /// The most bytes that a file may have, which does not hold for a block device.
     file_size: Option<u64>,
+    is_block_device: bool,
     address: usize,
     offset: u64,
     len: u64,
@@ -101,7 +102,7 @@ impl UntornWrite {
             () if !self.address.is_multiple_of(self.memory_align.max(1) as usize) => {
                 Some(UntornProblem::Memory)
             }
-            () if self.file_size.is_some_and(|limit| !fits(limit)) => {
+            () if !self.is_block_device && self.file_size.is_some_and(|limit| !fits(limit)) => {
                 Some(UntornProblem::FileSizeLimit)
             }
             () => None,
@@ -125,16 +126,23 @@ pub(super) fn problem(operation: &Operation) -> Option<UntornProblem> {
         (_, Raw::WriteDsync(write)) => write.0.buf.addr(),
         _ => 0,
     };
-    let write = UntornWrite {
-        unit: file.atomic_write_unit(),
+    let mut write = UntornWrite {
+        unit: file.known_atomic_write_unit(),
         is_direct: file.is_direct(),
         appends,
         memory_align: file.direct_io().memory_align,
         file_size: Limit::of_file_size().soft,
+        is_block_device: file.is_block_device(),
         address,
         offset: operation.raw.offset().unwrap_or(0),
         len: operation.raw.bytes(),
     };
+    let problem = write.problem();
+    if !matches!(problem, Some(UntornProblem::Unsupported | UntornProblem::Length)) {
+        return problem;
+    }
+    // A remount may have changed the sizes since they were read.
+    write.unit = file.atomic_write_unit();
     write.problem()
 }
 
@@ -153,6 +161,7 @@ mod tests {
             appends: false,
             memory_align: 512,
             file_size: None,
+            is_block_device: false,
             address: 1024,
             offset: 16384,
             len: 8192,
@@ -177,6 +186,7 @@ mod tests {
             (UntornWrite { address: 1025, memory_align: 0, ..good() }, None),
             (UntornWrite { file_size: Some(24576), ..good() }, None),
             (UntornWrite { file_size: Some(24575), ..good() }, Some(P::FileSizeLimit)),
+            (UntornWrite { file_size: Some(1), is_block_device: true, ..good() }, None),
         ];
         for (at, (write, expected)) in cases.into_iter().enumerate() {
             assert_eq!(write.problem(), expected, "case {at}");

@@ -143,9 +143,13 @@ impl<T: Default> InFlight<T> {
         self.dont_cache_errno = 0;
         self.deadline = None;
         self.detail = None;
-        let Operation { raw, file, .. } = &mut *self.operation;
-        if let (Some(flags), Some(file)) = (raw.rw_flags_mut(), file) {
-            file.without_refused(flags);
+        let Operation { raw, file, exact, .. } = &mut *self.operation;
+        if let Some(flags) = raw.rw_flags_mut() {
+            // The result of an untorn write is final only if it is whole.
+            *exact |= flags.has(RwFlags::ATOMIC);
+            if let Some(file) = file {
+                file.without_refused(flags);
+            }
         }
         op::set_addresses(&mut self.operation);
     }
@@ -182,7 +186,13 @@ impl<T: Default> InFlight<T> {
         let (errno, detail) = match attempt.errno {
             0 if attempt.done == self.progress.total() => return Some(attempt.done as i64),
             0 => (libc::EIO, Some(ErrorDetail::TORN)),
-            errno @ (libc::EOPNOTSUPP | libc::EINVAL) => (errno, Some(ErrorDetail::UNTORN_REFUSED)),
+            errno @ (libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {
+                (errno, Some(ErrorDetail::UNTORN_REFUSED))
+            }
+            // (With a time limit the result is ETIMEDOUT, and after a cancel ECANCELED.)
+            libc::EAGAIN if self.deadline.is_none() && self.cancel_cause == CancelCause::None => {
+                (libc::EAGAIN, Some(ErrorDetail::UNTORN_REFUSED))
+            }
             errno => (errno, None),
         };
         self.detail = detail;

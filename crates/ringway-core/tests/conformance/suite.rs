@@ -168,6 +168,8 @@ const CASES: &[Case] = cases! {
         hung::durable_writes,
         untorn::whole_or_nothing,
         untorn::a_part_is_an_error,
+        untorn::busy_pages_are_an_error,
+        untorn::the_sizes_may_change,
     }
 };
 
@@ -197,6 +199,8 @@ const LINUX_ONLY: &[(&str, &str)] = &[
     ("untorn::never_a_plain_write", "RWF_ATOMIC"),
     ("untorn::whole_or_nothing", "RWF_ATOMIC"),
     ("untorn::a_part_is_an_error", "RWF_ATOMIC"),
+    ("untorn::busy_pages_are_an_error", "RWF_ATOMIC"),
+    ("untorn::the_sizes_may_change", "RWF_ATOMIC"),
     ("process::without_openat2", "openat2"),
     ("process::fork_during_direct_reads", "registered buffers"),
     ("process::fork_while_threads_start_and_end", "threads of its own"),

@@ -5,9 +5,12 @@ use super::errors::file_system;
 use super::world::{World, buffer_for, bytes, filled, pattern, pipe, skip};
 use ringway_core::op::{self, Position, RwFlags, UntornProblem, Vectored};
 use ringway_core::{
-    AlignedBuffer, Arena, FaultPlan, File, OpenOptions, Operation, PushError, Reason,
+    AlignedBuffer, Arena, BackendKind, FaultPlan, FaultStep, File, OpenOptions, Operation,
+    PushError, Reason,
 };
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::Command;
 
 const PAGE: usize = 4096;
 const LEN: usize = 16 * PAGE;
@@ -54,6 +57,11 @@ pub fn refused_before_submission(world: &World) {
         ];
         let error = queue.push_chain(chain).unwrap_err();
         assert!(matches!(error.reason(), Reason::Untorn(_)), "{error}");
+        // The text is about the operation that is refused.
+        let chain = [op::fsync(&file), op::write(&file, buffer_for(&file, PAGE), 0).untorn()];
+        let error = queue.push_chain(chain).unwrap_err();
+        assert!(error.to_string().starts_with("write: RWF_ATOMIC"), "{error}");
+        assert_eq!(problem(&error), expected);
         assert!(content(&file) == pattern(0, LEN));
     }
     let file = world.file(&pattern(0, LEN));
@@ -113,6 +121,11 @@ pub fn never_a_plain_write(world: &World) {
 
 /// A file of zeroes on XFS, which has untorn writes on any device, from 6.16 on.
 fn on_xfs(world: &World) -> Option<File> {
+    on_xfs_at(world).map(|(file, _)| file)
+}
+
+/// And its path.
+fn on_xfs_at(world: &World) -> Option<(File, PathBuf)> {
     let dir = file_system(world, 512 << 10, &["mkfs.xfs", "-q", "-m", "reflink=1"])?;
     let path = dir.join("file");
     std::fs::write(&path, vec![0; LEN]).unwrap();
@@ -125,7 +138,7 @@ fn on_xfs(world: &World) -> Option<File> {
         skip("a kernel before 6.16 has no untorn writes on XFS");
         return None;
     }
-    Some(file)
+    Some((file, path))
 }
 
 pub fn whole_or_nothing(world: &World) {
@@ -200,6 +213,17 @@ fn refused_on_xfs(queue: &mut super::world::Checked, file: &File) {
         let names_the_unit = error.to_string().contains(&unit.to_string());
         assert_eq!(names_the_unit, expected == P::Length, "{error}");
     }
+    // In a chain the text has the sizes of the file of which it speaks.
+    let memory = tempfile::tempfile_in("/dev/shm").map(|file| File::from(OwnedFd::from(file)));
+    let chain = [
+        op::fsync(&memory.unwrap()),
+        op::write(file, buffer_for(file, PAGE), 0).untorn(),
+        op::write(file, buffer_for(file, 3 * PAGE), 0).untorn(),
+    ];
+    let error = queue.push_chain(chain).unwrap_err();
+    assert_eq!(problem(&error), P::Length);
+    let text = error.to_string();
+    assert!(text.starts_with("write: ") && text.contains(&unit.to_string()), "{text}");
     let unaligned = ringway_core::Buffer::from(buffer_for(file, 2 * PAGE)).slice(1..PAGE + 1);
     let error = queue.push(op::write(file, unaligned, 0).untorn()).unwrap_err();
     assert_eq!(problem(&error), P::Memory);
@@ -216,7 +240,9 @@ fn refused_on_xfs(queue: &mut super::world::Checked, file: &File) {
     // SAFETY: the buffer outlives the completion.
     let write = unsafe { Operation::from_raw(raw.into(), Some(file.clone()), None) };
     let error = queue.one(write).result.unwrap_err();
-    assert!(error.errno() == libc::EINVAL && error.to_string().contains("fix: "), "{error}");
+    assert_eq!(error.errno(), libc::EINVAL);
+    let text = error.to_string();
+    assert!(text.contains("; fix: write a power of two") && !text.contains("overlay"), "{text}");
     assert!(content(file) == before);
 }
 
@@ -261,6 +287,18 @@ pub fn a_part_is_an_error(world: &World) {
     queue.push_chain(chain).unwrap();
     let results: Vec<_> = queue.rest().into_values().collect();
     assert_eq!(results, [Err(libc::EIO), Err(libc::ECANCELED)]);
+    // A raw operation with the flag is no different.
+    let buffer = buffer_for(&file, 4 * PAGE);
+    let (fd, buf) = (file.as_raw_fd(), buffer.as_ptr());
+    let raw = op::Write { fd, buf, len: 4 * PAGE, offset: 0, flags: RwFlags::ATOMIC };
+    for raw in [raw.into(), op::WriteDsync(raw).into()] {
+        for file in [Some(file.clone()), None] {
+            // SAFETY: the buffer and the file outlive the completion.
+            let write = unsafe { Operation::from_raw(raw, file, None) };
+            let error = queue.one(write).result.unwrap_err();
+            assert!(error.errno() == libc::EIO && error.is_torn(), "{error}");
+        }
+    }
     assert_eq!(queue.stats().continued, 0);
     // What is to be repeated is repeated as a whole.
     let mut queue = world.build(&world.options().faults(FaultPlan::new(2).retryable(500)));
@@ -280,4 +318,55 @@ pub fn a_part_is_an_error(world: &World) {
     let within = op::write(&file, filled(&file, 3, 2 * PAGE), 4 * PAGE as u64).untorn();
     assert_eq!(queue.result(within), Ok(2 * PAGE as u64));
     assert!(unit.fits(4 * PAGE as u64));
+}
+
+/// While pages of the range are dirtied through a mapping, the kernel answers EAGAIN. The write is
+/// repeated a few times, then by a thread; what remains is an error with a reason.
+pub fn busy_pages_are_an_error(world: &World) {
+    let Some(file) = on_xfs(world) else { return };
+    let write = || op::write(&file, filled(&file, 1, 4 * PAGE), 0).untorn();
+    let faults = |count| {
+        (0..count).fold(FaultPlan::new(1), |plan, job| plan.fail(FaultStep::Job(job), libc::EAGAIN))
+    };
+    let mut queue = world.build(&world.options().faults(faults(3)));
+    assert_eq!(queue.result(write()), Ok(4 * PAGE as u64));
+    assert_eq!(queue.stats().retries, 3);
+    let mut queue = world.build(&world.options().faults(faults(100)));
+    let result = queue.one(write()).result;
+    assert_eq!(queue.stats().retries, 9);
+    if queue.backend() != BackendKind::Threads {
+        // (No fault is injected into the threads.)
+        assert_eq!(result, Ok(4 * PAGE as u64));
+        return;
+    }
+    let error = result.unwrap_err();
+    let text = error.to_string();
+    assert_eq!(error.errno(), libc::EAGAIN);
+    assert!(text.contains("RWF_ATOMIC refused: EAGAIN") && text.contains("mapping"), "{text}");
+    assert!(text.contains("; fix: repeat the write"), "{text}");
+}
+
+/// A remount may change the sizes. A length is refused only if the file does not take it now.
+pub fn the_sizes_may_change(world: &World) {
+    let Some((file, path)) = on_xfs_at(world) else { return };
+    let remount = |options: &str| {
+        let command = &mut Command::new("mount");
+        let output = command.args(["-o", options]).arg(path.parent().unwrap()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{options}: {text}");
+    };
+    remount("remount,max_atomic_write=4k");
+    assert_eq!(file.atomic_write_unit().map(|unit| unit.max as usize), Some(PAGE));
+    let mut queue = world.queue();
+    let write = || op::write(&file, filled(&file, 1, 4 * PAGE), 0).untorn();
+    let error = queue.push(write()).unwrap_err();
+    assert_eq!(problem(&error), UntornProblem::Length);
+    assert!(error.to_string().ends_with("here 4 KiB"), "{error}");
+    remount("remount,max_atomic_write=16k");
+    assert_eq!(file.atomic_write_unit().map(|unit| unit.max as usize), Some(4 * PAGE));
+    assert_eq!(queue.result(write()), Ok(4 * PAGE as u64));
+    assert!(content(&file)[..4 * PAGE] == pattern(1, 4 * PAGE));
+    // The sizes that the text names are those of now.
+    let error = queue.push(op::write(&file, buffer_for(&file, 8 * PAGE), 0).untorn());
+    assert!(error.as_ref().unwrap_err().to_string().ends_with("here 4 KiB to 16 KiB"), "{error:?}");
 }

@@ -1,6 +1,7 @@
 //! Converts the result of an operation to what `File` and the functions of `fs` return.
 
 use super::shard::OpResult;
+use super::torn_write::TornWrite;
 use ringway_core::device::AtomicWriteUnit;
 use ringway_core::op::Vectored;
 use ringway_core::refusal::Feature;
@@ -72,7 +73,7 @@ pub(crate) fn untorn(
     outcome: OpResult,
     unit: impl FnOnce() -> Option<AtomicWriteUnit>,
 ) -> (io::Result<()>, Buffer) {
-    use ringway_core::errno::{EINVAL, ENOSYS, EOPNOTSUPP, EPERM};
+    use ringway_core::errno::{EAGAIN, EINVAL, ENOSYS, EOPNOTSUPP};
     let refused = |refusal: Refusal| {
         io::Error::new(io::Error::from_raw_os_error(refusal.errno).kind(), refusal)
     };
@@ -82,8 +83,8 @@ pub(crate) fn untorn(
             _ => None,
         },
         Ok(done) => match done.result {
-            Err(error) if error.is_torn() => Some(io::Error::other(error)),
-            Err(error) if [EOPNOTSUPP, EINVAL, ENOSYS, EPERM].contains(&error.errno()) => {
+            Err(error) if error.is_torn() => Some(io::Error::other(TornWrite::new())),
+            Err(error) if [EOPNOTSUPP, EINVAL, ENOSYS, EAGAIN].contains(&error.errno()) => {
                 Some(refused(Refusal::new(Feature::AtomicWrite, error.errno())))
             }
             _ => None,

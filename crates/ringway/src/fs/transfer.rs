@@ -158,9 +158,14 @@ impl File {
     ///   or if the file system refuses what it reports, as an overlay does;
     /// - InvalidInput (EINVAL) for another length (nothing longer is split) or offset, for a buffer
     ///   that is not aligned, and for a file that is open for appending;
-    /// - FileTooLarge (EFBIG) beyond `RLIMIT_FSIZE`, where the kernel would write a part.
+    /// - FileTooLarge (EFBIG) beyond `RLIMIT_FSIZE`, where the kernel would write a part;
+    /// - WouldBlock (EAGAIN) if pages of the range are cached and are dirtied all the time, through
+    ///   a mapping or by buffered writes, after a few tries.
     ///
-    /// EIO if the kernel has nevertheless written a part. The first call for a file may block for a
+    /// If the kernel has nevertheless written a part, a [`TornWrite`](super::TornWrite) is in the
+    /// error. On a block device nobody else may use its page cache: if a page of the range is
+    /// cached and busy, the kernel makes a plain buffered write of it, and reports success. The
+    /// first call for a file may block for a
     /// system call, as [`alignment`](Self::alignment). If the future is dropped, the write may have
     /// been made, as a whole, even after a later one.
     pub async fn write_untorn_at<B: IoBuffer>(
