@@ -34,11 +34,13 @@ fn mounted(options: &[&str]) -> Option<Hostile> {
 
 /// Runs a test on each backend, each with a file system of its own.
 fn on_each(name: &str, options: &[&str], test: impl Fn(&Engine, &Hostile)) {
-    on_each_backend(name, |kind: BackendKind| {
-        let Some(hostile) = mounted(options) else { return };
-        let Some(engine) = build_or_skip(kind, Engine::builder()) else { return };
-        test(&engine, &hostile);
-    });
+    on_each_backend(name, |kind| on(kind, options, &test));
+}
+
+fn on(kind: BackendKind, options: &[&str], test: impl Fn(&Engine, &Hostile)) {
+    let Some(hostile) = mounted(options) else { return };
+    let Some(engine) = build_or_skip(kind, Engine::builder()) else { return };
+    test(&engine, &hostile);
 }
 
 async fn open(engine: &Engine, hostile: &Hostile, direct: bool) -> File {
@@ -232,9 +234,7 @@ impl Drop for Loop {
 #[test]
 fn no_poll_asks_a_server_for_the_type_of_its_file_system() {
     let dir = common::scratch();
-    let Some(device) = Loop::new(&dir.path().join("image")) else { return };
-    let option = format!("fuseblk={}", device.0);
-    on_each("fuseblk", &[&option], |engine, hostile| {
+    let test = |engine: &Engine, hostile: &Hostile| {
         let asked = hostile.count("statfs").unwrap().requests;
         hostile.set("* statfs delay 3000").unwrap();
         let file = block_on(open(engine, hostile, false));
@@ -245,6 +245,11 @@ fn no_poll_asks_a_server_for_the_type_of_its_file_system() {
         assert_eq!(result.unwrap(), PAGE);
         assert!(longest < Duration::from_millis(1500), "one poll took {longest:?}");
         assert_eq!(hostile.count("statfs").unwrap().requests, asked);
+    };
+    // A device for each: a file that is still open keeps the file system of the one before mounted.
+    on_each_backend("fuseblk", |kind| {
+        let Some(device) = Loop::new(&dir.path().join(kind.to_string())) else { return };
+        on(kind, &[&format!("fuseblk={}", device.0)], test);
     });
 }
 
