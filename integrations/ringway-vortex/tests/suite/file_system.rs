@@ -3,6 +3,7 @@
 use crate::support::{bytes, engines, host, io_error};
 use futures::TryStreamExt;
 use ringway_vortex::RingwayFileSystem;
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -18,10 +19,10 @@ fn tree(root: &Path) {
     symlink(root.join("2026/b.vortex"), root.join("link.vortex")).unwrap();
     symlink(root, root.join("2026/circle")).unwrap();
     symlink("nothing", root.join("2026/dangling.vortex")).unwrap();
+    symlink("loop.vortex", root.join("loop.vortex")).unwrap();
     std::fs::write(root.join(std::ffi::OsStr::from_bytes(b"\xff.vortex")), "").unwrap();
-    let fifo = rustix::fs::FileType::Fifo;
-    let mode = rustix::fs::Mode::RUSR;
-    rustix::fs::mknodat(rustix::fs::CWD, root.join("pipe.vortex"), fifo, mode, 0).unwrap();
+    let pipe = root.join("pipe.vortex");
+    rustix::fs::mknodat(CWD, pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
 }
 
 fn systems(root: &Path) -> impl Iterator<Item = RingwayFileSystem> {
@@ -54,6 +55,32 @@ async fn a_listing_has_the_files_below_the_prefix() {
         for prefix in ["2026/11/empty", "202", "missing", "a.vortex"] {
             assert_eq!(list(&fs, prefix).await, []);
         }
+    }
+}
+
+/// A file whose path is longer than system calls take: its directory can be listed, but it cannot
+/// be looked up.
+fn too_long(root: &Path) {
+    let mut dir = root.to_owned();
+    while dir.as_os_str().len() < 3800 {
+        dir.push("d".repeat(200));
+    }
+    std::fs::create_dir_all(&dir).unwrap();
+    let dir = std::fs::File::open(dir).unwrap();
+    let flags = OFlags::CREATE | OFlags::WRONLY;
+    rustix::fs::openat(dir, "f".repeat(255), flags, Mode::RUSR).unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_looked_up_fails_the_listing() {
+    let dir = tempfile::tempdir().unwrap();
+    tree(dir.path());
+    too_long(&dir.path().join("2026"));
+    for fs in systems(dir.path()) {
+        let error = fs.list("").try_collect::<Vec<_>>().await.unwrap_err();
+        assert_eq!(io_error(&error).raw_os_error(), Some(36), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("ringway: stat /") && text.contains("fff"), "{text}");
     }
 }
 
