@@ -15,9 +15,12 @@ use vortex_io::filesystem::{FileListing, FileSystem};
 
 /// The files below a directory, for Vortex's sources of many files (`MultiFileDataSource`).
 ///
-/// Paths are relative to the directory, whether or not they begin with a slash. Symbolic links to
-/// files are files, with the size of what they lead to. Listings leave out what Vortex cannot open:
-/// links to directories and to nothing, devices, pipes, and names that are not UTF-8. What cannot be
+/// Paths are relative to the directory, whether or not they begin with a slash. Those of a listing
+/// begin with its prefix, as it was given. A glob may begin with a slash, except for `/*`: Vortex
+/// asks for a listing without a prefix then, whose paths do not match.
+///
+/// Symbolic links to files are files, with the size of what they lead to. Listings leave out what
+/// Vortex cannot open: links to directories and to nothing, devices, pipes, and names that are not UTF-8. What cannot be
 /// looked up for another reason, such as EACCES, is an error. A prefix that does not exist has no
 /// files.
 ///
@@ -43,7 +46,7 @@ impl RingwayFileSystem {
 #[async_trait]
 impl FileSystem for RingwayFileSystem {
     fn list(&self, prefix: &str) -> BoxStream<'_, VortexResult<FileListing>> {
-        let below = vec![prefix.trim_matches('/').to_owned()];
+        let below = vec![prefix.to_owned()];
         let walk = Walk { fs: self, below, dir: String::new(), open: None };
         stream::try_unfold(walk, |mut walk| async move {
             walk.next().await.map(|next| next.map(|listing| (listing, walk)))
@@ -101,7 +104,8 @@ impl Walk<'_> {
             let Ok(name) = entry.file_name().into_string() else { continue };
             let full = entry.path();
             let Some(kind) = found(&full, entry.file_type().await)? else { continue };
-            let path = if self.dir.is_empty() { name } else { format!("{}/{name}", self.dir) };
+            let slash = if self.dir.is_empty() || self.dir.ends_with('/') { "" } else { "/" };
+            let path = format!("{}{slash}{name}", self.dir);
             if kind.is_dir() {
                 self.below.push(path);
                 continue;
