@@ -2,6 +2,7 @@
 
 use crate::RingwayReadAt;
 use crate::error::failed;
+use crate::read_at::uri;
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
 use ringway::Engine;
@@ -71,7 +72,7 @@ impl FileSystem for RingwayFileSystem {
         let opened = self.engine.open(&full).await;
         let file =
             opened.map_err(|error| failed(format_args!("open {}", full.display()), error))?;
-        Ok(Arc::new(RingwayReadAt::new(file, full.to_string_lossy())))
+        Ok(Arc::new(RingwayReadAt::new(file, uri(&full))))
     }
 
     async fn delete(&self, path: &str) -> VortexResult<()> {

@@ -59,11 +59,12 @@ impl RingwayReadAt {
         let opened = File::open(path).await;
         let file =
             opened.map_err(|error| failed(format_args!("open {}", path.display()), error))?;
-        Ok(Self::new(file, path.to_string_lossy()))
+        Ok(Self::new(file, uri(path)))
     }
 
     /// Reads from a file that was opened with any [options](ringway::fs::OpenOptions): another
-    /// engine, direct I/O. Vortex names its cache entries and messages after `uri`.
+    /// engine, direct I/O. Vortex names its cache entries and messages after `uri`: give each file
+    /// its own, also where a path is not UTF-8.
     pub fn new(file: File, uri: impl Into<Arc<str>>) -> Self {
         Self {
             file,
@@ -187,6 +188,15 @@ impl VortexReadAt for RingwayReadAt {
 impl fmt::Debug for RingwayReadAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RingwayReadAt").field("uri", &self.uri).finish_non_exhaustive()
+    }
+}
+
+/// The name of a file, which no other path has: the path, quoted and escaped if it is not UTF-8 or
+/// looks as if it were quoted.
+pub(crate) fn uri(path: &Path) -> String {
+    match path.to_str() {
+        Some(path) if !path.starts_with('"') => path.to_owned(),
+        _ => format!("{path:?}"),
     }
 }
 

@@ -2,12 +2,15 @@
 
 use crate::support::{bytes, engines, host, io_error};
 use futures::TryStreamExt;
-use ringway_vortex::RingwayFileSystem;
+use ringway_vortex::{RingwayFileSystem, RingwayReadAt};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use vortex::buffer::Alignment;
+use vortex::io::VortexReadAt;
 use vortex::io::filesystem::{FileListing, FileSystem, FileSystemRef};
 
 /// A directory with files and with what is none.
@@ -20,7 +23,7 @@ fn tree(root: &Path) {
     symlink(root, root.join("2026/circle")).unwrap();
     symlink("nothing", root.join("2026/dangling.vortex")).unwrap();
     symlink("loop.vortex", root.join("loop.vortex")).unwrap();
-    std::fs::write(root.join(std::ffi::OsStr::from_bytes(b"\xff.vortex")), "").unwrap();
+    std::fs::write(root.join(OsStr::from_bytes(b"\xff.vortex")), "").unwrap();
     let pipe = root.join("pipe.vortex");
     rustix::fs::mknodat(CWD, pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
 }
@@ -100,6 +103,24 @@ async fn a_path_of_a_listing_can_be_opened() {
             let found = reader.read_at(0, size as usize, Alignment::none()).await.unwrap();
             assert_eq!(&host(found).await[..], bytes(size as usize));
         }
+    }
+}
+
+/// Vortex keeps footers by these names.
+#[tokio::test]
+async fn files_have_names_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots: [&[u8]; 5] = [b"a", b"\xfe", b"\xff", b"\\xff", "\u{fffd}".as_bytes()];
+    let mut names = HashSet::new();
+    for root in roots.map(|root| dir.path().join(OsStr::from_bytes(root))) {
+        std::fs::create_dir(&root).unwrap();
+        std::fs::write(root.join("a.vortex"), b"content").unwrap();
+        let reader = RingwayReadAt::open(root.join("a.vortex")).await.unwrap();
+        for fs in systems(&root) {
+            let found = fs.open_read("a.vortex").await.unwrap();
+            assert_eq!(found.uri(), reader.uri());
+        }
+        assert!(names.insert(reader.uri().unwrap().to_string()), "{reader:?}");
     }
 }
 
