@@ -19,9 +19,11 @@ use vortex_io::{CoalesceConfig, ReadAtRequest, ReadAtStream, VortexReadAt};
 
 /// Reads in flight per file by default, as many as Vortex's own reader of local files has.
 const CONCURRENCY: usize = 32;
-/// For a longer read, the file is asked for its size first: memory for a range that the file does
-/// not have is not even asked for.
+/// Of a longer range, the last page is read first: if that fails, the range fails as it does, and
+/// without memory for all of it. The size of the file would not do: it is 0 for block devices and
+/// files of procfs.
 const UNCHECKED: usize = 64 << 20;
+const PAGE: u64 = 4096;
 
 /// A local file that Vortex reads through ringway. Clones share the open file.
 ///
@@ -37,8 +39,9 @@ const UNCHECKED: usize = 64 << 20;
 ///
 /// Errors name the operation and the file. Their source is the [`io::Error`] with the system's
 /// error number: EISDIR for a directory, UnexpectedEof if the file ends within the range,
-/// InvalidInput for a range that ends above `i64::MAX`. An empty range is read from nothing, so it
-/// never fails.
+/// InvalidInput for a range that ends above `i64::MAX`, with direct I/O also if only its last block
+/// does. An empty range is read from nothing, so it never fails. No memory is allocated for a range
+/// of more than 64 MiB that the file does not have.
 #[derive(Clone)]
 pub struct RingwayReadAt {
     file: File,
@@ -105,8 +108,8 @@ impl RingwayReadAt {
         if length == 0 {
             return Ok(ByteBuffer::empty_aligned(alignment));
         }
-        if length > UNCHECKED && end(request) > self.file.metadata().await?.len() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        if length > UNCHECKED {
+            self.file.read_exact(end(request) - PAGE..end(request)).await?;
         }
         match &self.allocator {
             None => Ok(aligned(self.file.read_exact(offset..end(request)).await?, alignment)),

@@ -1,13 +1,10 @@
 //! Reads of ranges.
 
-use crate::support::{Sample, bytes, engines, host, readers};
-use allocator_api2::alloc::{AllocError, Allocator, Global};
+use crate::support::{Counting, Sample, bytes, engines, host, readers};
 use futures::StreamExt;
 use ringway::{BackendKind, Engine};
 use ringway_vortex::RingwayReadAt;
-use std::alloc::Layout;
 use std::collections::HashSet;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vortex::array::memory::BufferAllocatorRef;
@@ -101,31 +98,13 @@ async fn vortex_gets_the_settings() {
     assert_eq!((found.distance, found.max_size), (1, 2));
 }
 
-/// Counts the bytes that are in use.
-#[derive(Debug)]
-struct Counting(Arc<AtomicUsize>);
-
-// SAFETY: the memory is that of Global.
-unsafe impl Allocator for Counting {
-    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        self.0.fetch_add(layout.size(), Ordering::Relaxed);
-        Global.allocate(layout)
-    }
-
-    unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
-        self.0.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's.
-        unsafe { Global.deallocate(memory, layout) }
-    }
-}
-
 #[tokio::test]
 async fn reads_use_the_allocator() {
     let content = bytes(LEN);
     let sample = Sample::of(&content);
     for reader in readers(&sample.path).await {
         let live = Arc::new(AtomicUsize::new(0));
-        let allocator = BufferAllocatorRef::new(Counting(Arc::clone(&live)));
+        let allocator = BufferAllocatorRef::new(Counting::new(Arc::clone(&live), Arc::default()));
         let reader = reader.with_allocator(allocator);
         let mut all = Vec::new();
         let mut stream = reader.read_ranges(requests().into());
