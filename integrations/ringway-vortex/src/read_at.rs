@@ -19,6 +19,8 @@ use vortex_io::{CoalesceConfig, ReadAtRequest, ReadAtStream, VortexReadAt};
 
 /// Reads in flight per file by default, as many as Vortex's own reader of local files has.
 const CONCURRENCY: usize = 32;
+/// The most: those of a [`RangeStream`](ringway::RangeStream).
+const MAX_CONCURRENCY: usize = 1024;
 /// Of a longer range, the last page is read first: if that fails, the range fails as it does, and
 /// without memory for all of it. The size of the file would not do: it is 0 for block devices and
 /// files of procfs.
@@ -28,9 +30,11 @@ const PAGE: u64 = 4096;
 /// A local file that Vortex reads through ringway. Clones share the open file.
 ///
 /// The bytes are read into the engine's [pool](ringway::PoolStats), and Vortex gets them without a
-/// copy, unless the pool's memory is not aligned as it asks: that is so for some ranges of less
-/// than 36 KiB. The memory returns to the pool with the last array that uses it. Set an
-/// [allocator](Self::with_allocator) to have it elsewhere.
+/// copy, unless they are not aligned there as it asks. That may be so for ranges of less than
+/// 36 KiB, for alignments above 4096, and for direct I/O at offsets that are not multiples of the
+/// alignment. Such a range is copied as a whole, without yielding to other tasks. The memory
+/// returns to the pool with the last array that uses it. Set an [allocator](Self::with_allocator)
+/// to have it elsewhere.
 ///
 /// Nothing is read before a future or a stream is polled. Dropping one cancels its reads; their
 /// memory and the file belong to the kernel until it has ended them.
@@ -79,7 +83,8 @@ impl RingwayReadAt {
     }
 
     /// Reads into memory of this allocator. Vortex's usual one, which has no memory of its own,
-    /// stands for the engine's pool, the default.
+    /// stands for the engine's pool, the default. The memory of each read is allocated and zeroed by
+    /// the task that polls it.
     pub fn with_allocator(mut self, allocator: BufferAllocatorRef) -> Self {
         let usual = allocator.ptr_eq(&BufferAllocatorRef::statically_allocated());
         self.allocator = (!usual).then_some(allocator);
@@ -92,9 +97,10 @@ impl RingwayReadAt {
         self
     }
 
-    /// Sets how many reads Vortex has in flight: at least 1, 32 by default.
+    /// Sets how many reads Vortex has in flight: from 1 to 1024, which is what others count as; 32
+    /// by default.
     pub fn with_concurrency(mut self, reads: usize) -> Self {
-        self.concurrency = reads.max(1);
+        self.concurrency = reads.clamp(1, MAX_CONCURRENCY);
         self
     }
 

@@ -24,7 +24,7 @@ async fn a_missing_file_is_named() {
     let text = error.to_string();
     assert!(text.contains("ringway: open") && text.contains(path.to_str().unwrap()), "{text}");
     let options = VortexSession::default().open_options();
-    let error = options.open_path_with_ringway(path).await.err().unwrap();
+    let error = options.open_path_with_ringway(&path).await.err().unwrap();
     assert_eq!(io_error(&error).raw_os_error(), Some(2));
 }
 
@@ -41,7 +41,7 @@ async fn a_directory_is_named() {
         assert!(error.to_string().contains(dir.path().to_str().unwrap()), "{error}");
     }
     let options = VortexSession::default().open_options();
-    let error = options.open_path_with_ringway(dir.path().to_owned()).await.err().unwrap();
+    let error = options.open_path_with_ringway(dir.path()).await.err().unwrap();
     assert_eq!(io_error(&error).raw_os_error(), Some(21), "{error}");
 }
 
@@ -166,7 +166,7 @@ async fn no_vortex_file_is_an_error() {
         let sample = Sample::of(&content);
         let session = VortexSession::default();
         let theirs = session.open_options().open_path(&sample.path).await.err().unwrap();
-        let ours = session.open_options().open_path_with_ringway(sample.path.clone()).await;
+        let ours = session.open_options().open_path_with_ringway(&sample.path).await;
         let first = |text: String| text.lines().next().unwrap_or_default().to_owned();
         assert_eq!(first(ours.err().unwrap().to_string()), first(theirs.to_string()));
     }

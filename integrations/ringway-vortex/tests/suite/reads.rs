@@ -94,6 +94,9 @@ async fn vortex_gets_the_settings() {
     let reader = reader.with_concurrency(0).with_coalesce_config(CoalesceConfig::new(1, 2));
     // Vortex panics if it is 0.
     assert_eq!(reader.concurrency(), 1);
+    let reader = reader.with_concurrency(usize::MAX);
+    // There are no more in a stream of ranges.
+    assert_eq!(reader.concurrency(), 1024);
     let found = reader.coalesce_config().unwrap();
     assert_eq!((found.distance, found.max_size), (1, 2));
 }

@@ -94,8 +94,7 @@ async fn both_readers_read_the_same() {
     assert_eq!(theirs[0].len() as u64, ROWS);
     assert!(!theirs[1].is_empty() && theirs[1].len() < theirs[0].len());
     assert_eq!(theirs[2].len(), 2000);
-    let mut files =
-        vec![session.open_options().open_path_with_ringway(path.clone()).await.unwrap()];
+    let mut files = vec![session.open_options().open_path_with_ringway(&path).await.unwrap()];
     for reader in readers(&path).await {
         files.push(session.open_options().open(Arc::new(reader)).await.unwrap());
     }
