@@ -26,13 +26,16 @@ const MAX_CONCURRENCY: usize = 1024;
 /// files of procfs.
 const UNCHECKED: usize = 64 << 20;
 const PAGE: u64 = 4096;
+/// How many bytes of memory a range keeps at most for each of its own.
+const MAX_RETAINED: usize = 4;
 
 /// A local file that Vortex reads through ringway. Clones share the open file.
 ///
 /// The bytes are read into the engine's [pool](ringway::PoolStats), and Vortex gets them without a
 /// copy, unless they are not aligned there as it asks. That may be so for ranges of less than
 /// 36 KiB, for alignments above 4096, and for direct I/O at offsets that are not multiples of the
-/// alignment. Such a range is copied as a whole, without yielding to other tasks. The memory
+/// alignment. Such a range is copied as a whole, without yielding to other tasks. So is one that is
+/// less than a quarter of the memory of its read, as a part of another range may be. The memory
 /// returns to the pool with the last array that uses it. Set an [allocator](Self::with_allocator)
 /// to have it elsewhere.
 ///
@@ -224,7 +227,11 @@ fn whole(block: Block, request: ReadAtRequest) -> io::Result<BufferHandle> {
     Ok(BufferHandle::new_host(aligned(block, request.alignment)))
 }
 
-/// The bytes where they are, if they are aligned there, or a copy.
+/// The bytes where they are, if they are aligned there, or a copy. A small part of a longer read,
+/// which another range asked for, is copied, too: it would keep the memory of all of it.
 fn aligned(block: Block, alignment: Alignment) -> ByteBuffer {
+    if block.retained() / MAX_RETAINED > block.len() {
+        return ByteBuffer::copy_from_aligned(&block[..], alignment);
+    }
     ByteBuffer::from(Bytes::from(block)).aligned(alignment)
 }

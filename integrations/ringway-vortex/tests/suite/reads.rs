@@ -1,10 +1,10 @@
 //! Reads of ranges.
 
-use crate::support::{Counting, Sample, bytes, engines, host, readers};
+use crate::support::{Counting, Sample, bytes, engines, files, host, readers};
 use futures::StreamExt;
 use ringway::{BackendKind, Engine};
 use ringway_vortex::RingwayReadAt;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vortex::array::memory::BufferAllocatorRef;
@@ -135,6 +135,31 @@ async fn memory_returns_to_the_pool() {
         assert!(engine.stats().pool.in_use >= 1 << 20);
         drop(part);
         assert_eq!(engine.stats().pool.in_use, 0);
+    }
+}
+
+/// A range within another one is read with it, and does not keep its memory.
+#[tokio::test]
+async fn a_small_range_does_not_keep_a_long_one() {
+    let content = bytes(LEN);
+    let sample = Sample::of(&content);
+    for engine in engines() {
+        for file in files(&sample.path, &engine).await {
+            let reader = RingwayReadAt::new(file, "sample");
+            let small = ReadAtRequest::new(1 << 20, 500, Alignment::new(256));
+            let requests = [ReadAtRequest::new(0, LEN, Alignment::new(64)), small];
+            let found: HashMap<_, _> = reader
+                .read_ranges(requests.into())
+                .map(|(request, found)| (request.length, found.unwrap()))
+                .collect()
+                .await;
+            assert!(engine.stats().pool.in_use >= LEN as u64);
+            let kept = host(found[&500].clone()).await;
+            drop(found);
+            assert_eq!(engine.stats().pool.in_use, 0);
+            assert!(*kept == *expected(&content, small));
+            assert_eq!(kept.as_ptr().addr() % 256, 0);
+        }
     }
 }
 
