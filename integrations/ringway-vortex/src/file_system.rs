@@ -21,9 +21,9 @@ use vortex_io::filesystem::{FileListing, FileSystem};
 /// asks for a listing without a prefix then, whose paths do not match.
 ///
 /// Symbolic links to files are files, with the size of what they lead to. Listings leave out what
-/// Vortex cannot open: links to directories and to nothing, devices, pipes, and names that are not UTF-8. What cannot be
-/// looked up for another reason, such as EACCES, is an error. A prefix that does not exist has no
-/// files.
+/// Vortex cannot open: links to directories and to nothing, devices, pipes, and names that are not
+/// UTF-8. An entry that cannot be looked up for another reason, such as EACCES, is an error. A
+/// prefix that does not exist has no files.
 ///
 /// The directory is no boundary: `..` and symbolic links lead out of it.
 #[derive(Clone, Debug)]

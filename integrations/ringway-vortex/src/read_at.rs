@@ -86,8 +86,8 @@ impl RingwayReadAt {
     }
 
     /// Reads into memory of this allocator. Vortex's usual one, which has no memory of its own,
-    /// stands for the engine's pool, the default. The memory of each read is allocated and zeroed by
-    /// the task that polls it.
+    /// stands for the engine's pool, the default. The memory of each read is allocated and zeroed
+    /// by the task that polls it.
     pub fn with_allocator(mut self, allocator: BufferAllocatorRef) -> Self {
         let usual = allocator.ptr_eq(&BufferAllocatorRef::statically_allocated());
         self.allocator = (!usual).then_some(allocator);
