@@ -17,8 +17,9 @@ use vortex_io::filesystem::{FileListing, FileSystem};
 /// The files below a directory, for Vortex's sources of many files (`MultiFileDataSource`).
 ///
 /// Paths are relative to the directory, whether or not they begin with a slash. Those of a listing
-/// begin with its prefix, as it was given. A glob may begin with a slash, except for `/*`: Vortex
-/// asks for a listing without a prefix then, whose paths do not match.
+/// begin with its prefix, as it was given. A glob may begin with a slash, but finds nothing if its
+/// first name has a wildcard, as in `/*`: Vortex then asks for a listing without a prefix, whose
+/// paths do not match.
 ///
 /// Symbolic links to files are files, with the size of what they lead to. Listings leave out what
 /// Vortex cannot open: links to directories and to nothing, devices, pipes, and names that are not

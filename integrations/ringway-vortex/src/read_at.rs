@@ -100,8 +100,8 @@ impl RingwayReadAt {
         self
     }
 
-    /// Sets how many reads Vortex has in flight: from 1 to 1024, which is what others count as; 32
-    /// by default.
+    /// Sets how many reads Vortex has in flight. Default: 32. Numbers outside 1 to 1024 are
+    /// clamped.
     pub fn with_concurrency(mut self, reads: usize) -> Self {
         self.concurrency = reads.clamp(1, MAX_CONCURRENCY);
         self
