@@ -2,6 +2,7 @@
 
 use crate::RingwayReadAt;
 use crate::error::failed;
+use crate::read_at::uri;
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
 use ringway::Engine;
@@ -15,10 +16,15 @@ use vortex_io::filesystem::{FileListing, FileSystem};
 
 /// The files below a directory, for Vortex's sources of many files (`MultiFileDataSource`).
 ///
-/// Paths are relative to the directory, whether or not they begin with a slash. Symbolic links to
-/// files are files, with the size of what they lead to. Listings leave out what Vortex cannot open:
-/// links to directories and to nothing, devices, pipes, and names that are not UTF-8. A prefix that
-/// does not exist has no files.
+/// Paths are relative to the directory, whether or not they begin with a slash. Those of a listing
+/// begin with its prefix, as it was given. A glob may begin with a slash, but finds nothing if its
+/// first name has a wildcard, as in `/*`: Vortex then asks for a listing without a prefix, whose
+/// paths do not match.
+///
+/// Symbolic links to files are files, with the size of what they lead to. Listings leave out what
+/// Vortex cannot open: links to directories and to nothing, devices, pipes, and names that are not
+/// UTF-8. An entry that cannot be looked up for another reason, such as EACCES, is an error. A
+/// prefix that does not exist has no files.
 ///
 /// The directory is no boundary: `..` and symbolic links lead out of it.
 #[derive(Clone, Debug)]
@@ -42,7 +48,7 @@ impl RingwayFileSystem {
 #[async_trait]
 impl FileSystem for RingwayFileSystem {
     fn list(&self, prefix: &str) -> BoxStream<'_, VortexResult<FileListing>> {
-        let below = vec![prefix.trim_matches('/').to_owned()];
+        let below = vec![prefix.to_owned()];
         let walk = Walk { fs: self, below, dir: String::new(), open: None };
         stream::try_unfold(walk, |mut walk| async move {
             walk.next().await.map(|next| next.map(|listing| (listing, walk)))
@@ -67,7 +73,7 @@ impl FileSystem for RingwayFileSystem {
         let opened = self.engine.open(&full).await;
         let file =
             opened.map_err(|error| failed(format_args!("open {}", full.display()), error))?;
-        Ok(Arc::new(RingwayReadAt::new(file, full.to_string_lossy())))
+        Ok(Arc::new(RingwayReadAt::new(file, uri(&full))))
     }
 
     async fn delete(&self, path: &str) -> VortexResult<()> {
@@ -97,18 +103,19 @@ impl Walk<'_> {
                 self.open = None;
                 continue;
             };
-            // What cannot be looked up has been removed.
-            let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type().await)
-            else {
-                continue;
-            };
-            let path = if self.dir.is_empty() { name } else { format!("{}/{name}", self.dir) };
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let full = entry.path();
+            let Some(kind) = found(&full, entry.file_type().await)? else { continue };
+            let slash = if self.dir.is_empty() || self.dir.ends_with('/') { "" } else { "/" };
+            let path = format!("{}{slash}{name}", self.dir);
             if kind.is_dir() {
                 self.below.push(path);
-            } else if let Ok(found) = self.fs.engine.fs().metadata(entry.path()).await
-                && found.is_file()
+                continue;
+            }
+            if let Some(file) = found(&full, self.fs.engine.fs().metadata(&full).await)?
+                && file.is_file()
             {
-                return Ok(Some(FileListing { path, size: Some(found.len()) }));
+                return Ok(Some(FileListing { path, size: Some(file.len()) }));
             }
         }
         Ok(None)
@@ -131,6 +138,16 @@ impl Walk<'_> {
     }
 }
 
+/// What was looked up for a listing, or `None` if it has been removed since or is a link that leads
+/// nowhere.
+fn found<T>(path: &Path, result: io::Result<T>) -> VortexResult<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_absent(&error) || is_circular(&error) => Ok(None),
+        Err(error) => Err(failed(format_args!("stat {}", path.display()), error)),
+    }
+}
+
 fn unlisted(dir: &Path, error: io::Error) -> VortexError {
     failed(format_args!("list {}", dir.display()), error)
 }
@@ -138,4 +155,9 @@ fn unlisted(dir: &Path, error: io::Error) -> VortexError {
 /// Whether nothing has the name.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Whether symbolic links lead back to themselves, or on and on.
+fn is_circular(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
 }

@@ -5,7 +5,7 @@ use std::any::Any;
 use vortex_array::memory::BufferAllocatorRef;
 use vortex_buffer::{Alignment, ByteBuffer, ByteBufferMut};
 
-/// The buffer of one read. It is of its full length, and initialised.
+/// The buffer of one read. It is of its full length, and initialised: on the task that asks for it.
 pub(crate) struct Memory(ByteBufferMut);
 
 impl Memory {

@@ -18,15 +18,16 @@ pub trait OpenWithRingway: Sized {
     /// file. If the future is dropped, no descriptor is left open.
     fn open_path_with_ringway(
         self,
-        path: impl AsRef<Path> + Send + 'static,
+        path: impl AsRef<Path>,
     ) -> BoxFuture<'static, VortexResult<VortexFile>>;
 }
 
 impl OpenWithRingway for VortexOpenOptions {
     fn open_path_with_ringway(
         self,
-        path: impl AsRef<Path> + Send + 'static,
+        path: impl AsRef<Path>,
     ) -> BoxFuture<'static, VortexResult<VortexFile>> {
+        let path = path.as_ref().to_owned();
         async move {
             let reader = RingwayReadAt::open(path).await?;
             let reader = reader.with_allocator(self.session().allocator());

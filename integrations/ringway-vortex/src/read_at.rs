@@ -19,16 +19,25 @@ use vortex_io::{CoalesceConfig, ReadAtRequest, ReadAtStream, VortexReadAt};
 
 /// Reads in flight per file by default, as many as Vortex's own reader of local files has.
 const CONCURRENCY: usize = 32;
-/// For a longer read, the file is asked for its size first: memory for a range that the file does
-/// not have is not even asked for.
+/// The most: those of a [`RangeStream`](ringway::RangeStream).
+const MAX_CONCURRENCY: usize = 1024;
+/// Of a longer range, the last page is read first: if that fails, the range fails as it does, and
+/// without memory for all of it. The size of the file would not do: it is 0 for block devices and
+/// files of procfs.
 const UNCHECKED: usize = 64 << 20;
+const PAGE: u64 = 4096;
+/// How many bytes of memory a range keeps at most for each of its own.
+const MAX_RETAINED: usize = 4;
 
 /// A local file that Vortex reads through ringway. Clones share the open file.
 ///
 /// The bytes are read into the engine's [pool](ringway::PoolStats), and Vortex gets them without a
-/// copy, unless the pool's memory is not aligned as it asks: that is so for some ranges of less
-/// than 36 KiB. The memory returns to the pool with the last array that uses it. Set an
-/// [allocator](Self::with_allocator) to have it elsewhere.
+/// copy, unless they are not aligned there as it asks. That may be so for ranges of less than
+/// 36 KiB, for alignments above 4096, and for direct I/O at offsets that are not multiples of the
+/// alignment. Such a range is copied as a whole, without yielding to other tasks. So is one that is
+/// less than a quarter of the memory of its read, as a part of another range may be. The memory
+/// returns to the pool with the last array that uses it. Set an [allocator](Self::with_allocator)
+/// to have it elsewhere.
 ///
 /// Nothing is read before a future or a stream is polled. Dropping one cancels its reads; their
 /// memory and the file belong to the kernel until it has ended them.
@@ -37,8 +46,9 @@ const UNCHECKED: usize = 64 << 20;
 ///
 /// Errors name the operation and the file. Their source is the [`io::Error`] with the system's
 /// error number: EISDIR for a directory, UnexpectedEof if the file ends within the range,
-/// InvalidInput for a range that ends above `i64::MAX`. An empty range is read from nothing, so it
-/// never fails.
+/// InvalidInput for a range that ends above `i64::MAX`, with direct I/O also if only its last block
+/// does. An empty range is read from nothing, so it never fails. No memory is allocated for a range
+/// of more than 64 MiB that the file does not have.
 #[derive(Clone)]
 pub struct RingwayReadAt {
     file: File,
@@ -59,11 +69,12 @@ impl RingwayReadAt {
         let opened = File::open(path).await;
         let file =
             opened.map_err(|error| failed(format_args!("open {}", path.display()), error))?;
-        Ok(Self::new(file, path.to_string_lossy()))
+        Ok(Self::new(file, uri(path)))
     }
 
     /// Reads from a file that was opened with any [options](ringway::fs::OpenOptions): another
-    /// engine, direct I/O. Vortex names its cache entries and messages after `uri`.
+    /// engine, direct I/O. Vortex names its cache entries and messages after `uri`: give each file
+    /// its own, also where a path is not UTF-8.
     pub fn new(file: File, uri: impl Into<Arc<str>>) -> Self {
         Self {
             file,
@@ -75,7 +86,8 @@ impl RingwayReadAt {
     }
 
     /// Reads into memory of this allocator. Vortex's usual one, which has no memory of its own,
-    /// stands for the engine's pool, the default.
+    /// stands for the engine's pool, the default. The memory of each read is allocated and zeroed
+    /// by the task that polls it.
     pub fn with_allocator(mut self, allocator: BufferAllocatorRef) -> Self {
         let usual = allocator.ptr_eq(&BufferAllocatorRef::statically_allocated());
         self.allocator = (!usual).then_some(allocator);
@@ -88,9 +100,10 @@ impl RingwayReadAt {
         self
     }
 
-    /// Sets how many reads Vortex has in flight: at least 1, 32 by default.
+    /// Sets how many reads Vortex has in flight. Default: 32. Numbers outside 1 to 1024 are
+    /// clamped.
     pub fn with_concurrency(mut self, reads: usize) -> Self {
-        self.concurrency = reads.max(1);
+        self.concurrency = reads.clamp(1, MAX_CONCURRENCY);
         self
     }
 
@@ -104,8 +117,8 @@ impl RingwayReadAt {
         if length == 0 {
             return Ok(ByteBuffer::empty_aligned(alignment));
         }
-        if length > UNCHECKED && end(request) > self.file.metadata().await?.len() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        if length > UNCHECKED {
+            self.file.read_exact(end(request) - PAGE..end(request)).await?;
         }
         match &self.allocator {
             None => Ok(aligned(self.file.read_exact(offset..end(request)).await?, alignment)),
@@ -190,6 +203,15 @@ impl fmt::Debug for RingwayReadAt {
     }
 }
 
+/// The name of a file, which no other path has: the path, quoted and escaped if it is not UTF-8 or
+/// looks as if it were quoted.
+pub(crate) fn uri(path: &Path) -> String {
+    match path.to_str() {
+        Some(path) if !path.starts_with('"') => path.to_owned(),
+        _ => format!("{path:?}"),
+    }
+}
+
 /// The end of a range. One that ends above `u64::MAX` is not read, as any above `i64::MAX`.
 fn end(request: ReadAtRequest) -> u64 {
     request.offset.saturating_add(request.length as u64)
@@ -205,7 +227,11 @@ fn whole(block: Block, request: ReadAtRequest) -> io::Result<BufferHandle> {
     Ok(BufferHandle::new_host(aligned(block, request.alignment)))
 }
 
-/// The bytes where they are, if they are aligned there, or a copy.
+/// The bytes where they are, if they are aligned there, or a copy. A small part of a longer read,
+/// which another range asked for, is copied, too: it would keep the memory of all of it.
 fn aligned(block: Block, alignment: Alignment) -> ByteBuffer {
+    if block.retained() / MAX_RETAINED > block.len() {
+        return ByteBuffer::copy_from_aligned(&block[..], alignment);
+    }
     ByteBuffer::from(Bytes::from(block)).aligned(alignment)
 }

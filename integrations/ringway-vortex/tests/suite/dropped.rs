@@ -1,12 +1,14 @@
 //! Futures and streams that are dropped.
 
-use crate::support::{Sample, bytes, engines, host};
+use crate::support::{Counting, Sample, bytes, engines, host};
 use futures::{FutureExt, StreamExt};
 use ringway::Engine;
 use ringway_vortex::RingwayReadAt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use vortex::array::memory::BufferAllocatorRef;
 use vortex::buffer::Alignment;
 use vortex::io::{ReadAtRequest, VortexReadAt};
 
@@ -18,17 +20,27 @@ fn descriptors(path: &Path) -> usize {
     all.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|to| to == path)).count()
 }
 
-/// Waits until the file is closed, and nothing of the engine is in flight or in use.
-async fn settles(engine: Option<&Engine>, path: &Path) {
+/// Readers of the file with memory of the engine's pool, and of an allocator that counts `live`.
+async fn readers(engine: &Engine, live: &Arc<AtomicUsize>, path: &Path) -> [RingwayReadAt; 2] {
+    let pooled = RingwayReadAt::new(engine.open(path).await.unwrap(), "sample");
+    let other = RingwayReadAt::new(engine.open(path).await.unwrap(), "sample");
+    let allocator = Counting::new(Arc::clone(live), Arc::default());
+    [pooled, other.with_allocator(BufferAllocatorRef::new(allocator))]
+}
+
+/// Waits until the file is closed, and nothing of the engine or the allocator is in flight or in
+/// use.
+async fn settles(engine: Option<&Engine>, live: &AtomicUsize, path: &Path) {
     let stats = || engine.map(Engine::stats);
+    let live = || live.load(Ordering::Relaxed);
     for _ in 0..1000 {
         let idle = stats().is_none_or(|now| now.counts.in_flight == 0 && now.pool.in_use == 0);
-        if idle && descriptors(path) == 0 {
+        if idle && live() == 0 && descriptors(path) == 0 {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{:?}, {} descriptors", stats(), descriptors(path));
+    panic!("{:?}, {} bytes, {} descriptors", stats(), live(), descriptors(path));
 }
 
 /// Drops pages from the cache, so that a read takes some time.
@@ -42,24 +54,26 @@ fn evict(path: &Path) {
 async fn dropped_reads_leave_nothing() {
     let content = bytes(LEN);
     let sample = Sample::of(&content);
+    let live = Arc::default();
     for engine in engines() {
         for polls in 0..4 {
-            evict(&sample.path);
-            let reader = RingwayReadAt::new(engine.open(&sample.path).await.unwrap(), "sample");
-            let at = |index: usize| {
-                ReadAtRequest::new((index * 500_000) as u64, 500_000, Alignment::new(64))
-            };
-            let mut alone = reader.read_at(0, LEN, Alignment::none()).fuse();
-            let mut batch = reader.read_ranges((0..16).map(at).collect::<Vec<_>>().into());
-            // The file stays open for what is in flight.
-            drop(reader);
-            for _ in 0..polls {
-                let _ = (&mut alone).now_or_never();
-                let _ = batch.next().now_or_never();
-                tokio::task::yield_now().await;
+            for reader in readers(&engine, &live, &sample.path).await {
+                evict(&sample.path);
+                let at = |index: usize| {
+                    ReadAtRequest::new((index * 500_000) as u64, 500_000, Alignment::new(64))
+                };
+                let mut alone = reader.read_at(0, LEN, Alignment::none()).fuse();
+                let mut batch = reader.read_ranges((0..16).map(at).collect::<Vec<_>>().into());
+                // The file stays open for what is in flight.
+                drop(reader);
+                for _ in 0..polls {
+                    let _ = (&mut alone).now_or_never();
+                    let _ = batch.next().now_or_never();
+                    tokio::task::yield_now().await;
+                }
+                drop((alone, batch));
             }
-            drop((alone, batch));
-            settles(Some(&engine), &sample.path).await;
+            settles(Some(&engine), &live, &sample.path).await;
         }
         let reader = RingwayReadAt::new(engine.open(&sample.path).await.unwrap(), "sample");
         let found = host(reader.read_at(0, LEN, Alignment::none()).await.unwrap()).await;
@@ -71,19 +85,19 @@ async fn dropped_reads_leave_nothing() {
 #[test]
 fn a_runtime_that_ends_leaves_nothing() {
     let sample = Sample::of(&bytes(LEN));
+    let live = Arc::default();
     for engine in engines() {
         evict(&sample.path);
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let open = runtime.block_on(engine.open(&sample.path)).unwrap();
-        let reader = Arc::new(RingwayReadAt::new(open, "sample"));
-        for index in 0..16 {
-            let read = reader.read_at(index * 500_000, 500_000, Alignment::none());
-            runtime.spawn(read);
+        for reader in runtime.block_on(readers(&engine, &live, &sample.path)) {
+            for index in 0..16 {
+                let read = reader.read_at(index * 500_000, 500_000, Alignment::none());
+                runtime.spawn(read);
+            }
         }
-        drop(reader);
         drop(runtime);
         let after = tokio::runtime::Runtime::new().unwrap();
-        after.block_on(settles(Some(&engine), &sample.path));
+        after.block_on(settles(Some(&engine), &live, &sample.path));
     }
 }
 
@@ -95,5 +109,5 @@ async fn a_dropped_open_leaves_nothing() {
         let _ = (&mut open).now_or_never();
     }
     // Other tests use the global engine.
-    settles(None, &sample.path).await;
+    settles(None, &AtomicUsize::new(0), &sample.path).await;
 }

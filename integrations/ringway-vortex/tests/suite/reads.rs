@@ -1,13 +1,10 @@
 //! Reads of ranges.
 
-use crate::support::{Sample, bytes, engines, host, readers};
-use allocator_api2::alloc::{AllocError, Allocator, Global};
+use crate::support::{Counting, Sample, bytes, engines, files, host, readers};
 use futures::StreamExt;
 use ringway::{BackendKind, Engine};
 use ringway_vortex::RingwayReadAt;
-use std::alloc::Layout;
-use std::collections::HashSet;
-use std::ptr::NonNull;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vortex::array::memory::BufferAllocatorRef;
@@ -97,26 +94,11 @@ async fn vortex_gets_the_settings() {
     let reader = reader.with_concurrency(0).with_coalesce_config(CoalesceConfig::new(1, 2));
     // Vortex panics if it is 0.
     assert_eq!(reader.concurrency(), 1);
+    let reader = reader.with_concurrency(usize::MAX);
+    // There are no more in a stream of ranges.
+    assert_eq!(reader.concurrency(), 1024);
     let found = reader.coalesce_config().unwrap();
     assert_eq!((found.distance, found.max_size), (1, 2));
-}
-
-/// Counts the bytes that are in use.
-#[derive(Debug)]
-struct Counting(Arc<AtomicUsize>);
-
-// SAFETY: the memory is that of Global.
-unsafe impl Allocator for Counting {
-    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
-        self.0.fetch_add(layout.size(), Ordering::Relaxed);
-        Global.allocate(layout)
-    }
-
-    unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
-        self.0.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's.
-        unsafe { Global.deallocate(memory, layout) }
-    }
 }
 
 #[tokio::test]
@@ -125,7 +107,7 @@ async fn reads_use_the_allocator() {
     let sample = Sample::of(&content);
     for reader in readers(&sample.path).await {
         let live = Arc::new(AtomicUsize::new(0));
-        let allocator = BufferAllocatorRef::new(Counting(Arc::clone(&live)));
+        let allocator = BufferAllocatorRef::new(Counting::new(Arc::clone(&live), Arc::default()));
         let reader = reader.with_allocator(allocator);
         let mut all = Vec::new();
         let mut stream = reader.read_ranges(requests().into());
@@ -153,6 +135,31 @@ async fn memory_returns_to_the_pool() {
         assert!(engine.stats().pool.in_use >= 1 << 20);
         drop(part);
         assert_eq!(engine.stats().pool.in_use, 0);
+    }
+}
+
+/// A range within another one is read with it, and does not keep its memory.
+#[tokio::test]
+async fn a_small_range_does_not_keep_a_long_one() {
+    let content = bytes(LEN);
+    let sample = Sample::of(&content);
+    for engine in engines() {
+        for file in files(&sample.path, &engine).await {
+            let reader = RingwayReadAt::new(file, "sample");
+            let small = ReadAtRequest::new(1 << 20, 500, Alignment::new(256));
+            let requests = [ReadAtRequest::new(0, LEN, Alignment::new(64)), small];
+            let found: HashMap<_, _> = reader
+                .read_ranges(requests.into())
+                .map(|(request, found)| (request.length, found.unwrap()))
+                .collect()
+                .await;
+            assert!(engine.stats().pool.in_use >= LEN as u64);
+            let kept = host(found[&500].clone()).await;
+            drop(found);
+            assert_eq!(engine.stats().pool.in_use, 0);
+            assert!(*kept == *expected(&content, small));
+            assert_eq!(kept.as_ptr().addr() % 256, 0);
+        }
     }
 }
 

@@ -1,7 +1,11 @@
 //! Vortex files, written by Vortex, and read by Vortex with ringway's reader and with its own.
 
 use crate::support::{engines, readers};
+use futures::StreamExt;
+use ringway::Engine;
 use ringway_vortex::{OpenWithRingway, RingwayFileSystem};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use vortex::VortexSessionDefault;
@@ -9,11 +13,11 @@ use vortex::array::arrays::{ChunkedArray, PrimitiveArray, StructArray, VarBinVie
 use vortex::array::stream::ArrayStreamExt;
 use vortex::array::{ArrayRef, IntoArray, VortexSessionExecute};
 use vortex::buffer::Buffer;
-use vortex::expr::{and, col, gt, lit, lt, root, select};
+use vortex::expr::{Expression, and, col, gt, lit, lt, root, select};
 use vortex::file::multi::MultiFileDataSource;
 use vortex::file::{OpenOptionsSessionExt, VortexFile, WriteOptionsSessionExt};
-use vortex::scan::DataSource;
 use vortex::scan::strict_sorted_buffer::StrictSortedBuffer;
+use vortex::scan::{DataSource, ScanRequest};
 use vortex::session::VortexSession;
 
 const ROWS: u64 = 400_000;
@@ -40,9 +44,9 @@ fn table() -> ArrayRef {
         .into_array()
 }
 
-async fn write(session: &VortexSession, path: &Path) {
+async fn write(session: &VortexSession, path: &Path, content: &ArrayRef) {
     let mut file = tokio::fs::File::create(path).await.unwrap();
-    session.write_options().write(&mut file, table().to_array_stream()).await.unwrap();
+    session.write_options().write(&mut file, content.to_array_stream()).await.unwrap();
     tokio::io::AsyncWriteExt::shutdown(&mut file).await.unwrap();
 }
 
@@ -65,19 +69,32 @@ async fn scans(file: &VortexFile) -> Vec<ArrayRef> {
     found
 }
 
+/// How many rows a scan of all partitions finds.
+async fn rows(source: &dyn DataSource, filter: Option<Expression>) -> u64 {
+    let scan = source.scan(ScanRequest { filter, ..Default::default() }).await.unwrap();
+    let mut partitions = scan.partitions();
+    let mut rows = 0;
+    while let Some(partition) = partitions.next().await {
+        let mut arrays = partition.unwrap().execute().unwrap();
+        while let Some(array) = arrays.next().await {
+            rows += array.unwrap().len() as u64;
+        }
+    }
+    rows
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_readers_read_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("table.vortex");
     let session = VortexSession::default();
-    write(&session, &path).await;
+    write(&session, &path, &table()).await;
     assert!(std::fs::metadata(&path).unwrap().len() > 5_000_000);
     let theirs = scans(&session.open_options().open_path(&path).await.unwrap()).await;
     assert_eq!(theirs[0].len() as u64, ROWS);
     assert!(!theirs[1].is_empty() && theirs[1].len() < theirs[0].len());
     assert_eq!(theirs[2].len(), 2000);
-    let mut files =
-        vec![session.open_options().open_path_with_ringway(path.clone()).await.unwrap()];
+    let mut files = vec![session.open_options().open_path_with_ringway(&path).await.unwrap()];
     for reader in readers(&path).await {
         files.push(session.open_options().open(Arc::new(reader)).await.unwrap());
     }
@@ -97,7 +114,7 @@ async fn both_readers_read_the_same() {
 async fn a_source_of_many_files_finds_them_by_glob() {
     let dir = tempfile::tempdir().unwrap();
     let session = VortexSession::default();
-    write(&session, &dir.path().join("b.vortex")).await;
+    write(&session, &dir.path().join("b.vortex"), &table()).await;
     std::os::unix::fs::symlink(dir.path().join("b.vortex"), dir.path().join("a.vortex")).unwrap();
     for engine in engines() {
         let all = Arc::new(RingwayFileSystem::new("/", &engine));
@@ -106,5 +123,27 @@ async fn a_source_of_many_files_finds_them_by_glob() {
             .with_glob(format!("{}/*.vortex", dir.path().display()), Some(all));
         let source = source.build().await.unwrap();
         assert_eq!(source.dtype(), table().dtype());
+        assert_eq!(rows(&source, None).await, 2 * ROWS);
+        let filter = lt(col("id"), lit(50_000u64));
+        assert_eq!(rows(&source, Some(filter)).await, 100_000);
+    }
+}
+
+/// The session keeps footers: that of one file is not taken for that of another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sources_whose_roots_are_not_utf8_keep_their_footers_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = VortexSession::default();
+    let engine = Engine::builder().build().unwrap();
+    for (name, first) in [(b"\xff", 0u64), (b"\xfe", 1_000_000)] {
+        let root = dir.path().join(OsStr::from_bytes(name));
+        std::fs::create_dir(&root).unwrap();
+        let ids = PrimitiveArray::from_iter(first..first + 1000).into_array();
+        let content = StructArray::from_fields(&[("id", ids)]).unwrap().into_array();
+        write(&session, &root.join("a.vortex"), &content).await;
+        let fs = Arc::new(RingwayFileSystem::new(&root, &engine));
+        let source = MultiFileDataSource::new(session.clone()).with_glob("*.vortex", Some(fs));
+        let filter = gt(col("id"), lit(first + 499));
+        assert_eq!(rows(&source.build().await.unwrap(), Some(filter)).await, 500);
     }
 }
