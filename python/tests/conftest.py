@@ -1,5 +1,8 @@
 """Runs tests that are coroutines, each on asyncio's loop and on uvloop. With `--other-system` the
-package is as on systems other than Linux, and the loop is one like that of Windows."""
+package is as on systems other than Linux, and the loop is one like that of Windows.
+
+A test that cannot run is skipped with the reason. Where CI is set, only those below may be: another
+one fails the run."""
 
 from __future__ import annotations
 
@@ -21,6 +24,17 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 }
 TIME_LIMIT = 60
 
+# Beginnings of the reasons for which a test may be skipped in CI: what this runner has no words
+# for, what another Python has, and what is too large to install.
+MAY_BE_SKIPPED = (
+    "cannot express ",
+    "asyncio.timeout is new in 3.11",
+    "needs _xxsubinterpreters of 3.12",
+    "no such methods; collects at allocations",
+    "torch is not installed",
+)
+unexpected: list[str] = []
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "the package as it is on systems other than Linux"
@@ -32,6 +46,23 @@ def pytest_configure(config: pytest.Config) -> None:
         other_system.load()
         LOOPS.clear()
         LOOPS["no descriptors"] = other_system.Loop
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and "CI" in os.environ and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if not reason.startswith(MAY_BE_SKIPPED):
+            unexpected.append(f"{report.nodeid}: {reason}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if unexpected and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for skip in unexpected:
+        terminalreporter.write_line(f"unexpected skip in CI: {skip}", red=True)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
