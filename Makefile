@@ -92,7 +92,7 @@ NEEDED = $(sort $(foreach goal,$(GOALS),$(needs.$(goal))))
 .PHONY: test-in-turn test-and-compile test-side-by-side check-texts compile-crates compile-bindings
 .PHONY: uninstall uninstall-command uninstall-c uninstall-rocksdb uninstall-ocaml
 .PHONY: check-crates check-bindings check-loom check-compare check-data-engines
-.PHONY: test-crates test-bindings test-go-and-data
+.PHONY: test-crates test-bindings test-go
 
 # With SETUP=list nothing is built: the one recipe lists what is missing for the given targets, or
 # for all of them.
@@ -203,8 +203,8 @@ install-ocaml: ## the OCaml libraries, to where findlib looks below PREFIX
 
 # Packages are installed before anything is built. Most tests wait, for disks and for deadlines, so
 # what is tested later is compiled meanwhile. The tests of the crates run alone: some change limits
-# of the system. What takes long to compile next to what it finds is left to `test-long`: Ballista
-# and the programs next to DataFusion's reader, `compare` and its peers, the build for loom.
+# of the system. What takes long to compile next to what it finds is left to `test-long`: DataFusion
+# and Ballista, `compare` and its peers, the build for loom.
 test: ## formatting, lints and the tests of every language, in half an hour: CI
 	@$(NEED) $(needs.test)
 	@scripts/repeat-failures.sh $(TARGET)/test.log $(MAKE) --no-print-directory test-in-turn
@@ -225,7 +225,7 @@ test-in-turn:
 	$(MAKE) -j2 test-side-by-side
 
 test-and-compile: test-crates meanwhile-compile-bindings
-test-side-by-side: test-bindings meanwhile-test-go-and-data
+test-side-by-side: test-bindings meanwhile-test-go
 
 # Cargo would take part in make's job control, and compile with one processor.
 ALONE := env -u MAKEFLAGS -u MFLAGS
@@ -303,10 +303,8 @@ test-bindings:
 	$(MAKE) -C ocaml test
 	$(MAKE) test-python
 
-test-go-and-data:
+test-go:
 	$(MAKE) -C go test
-	$(DATA_ENGINES) fmt --all --check
-	$(DATA_ENGINES) test -p ringway-datafusion
 
 test-python: ## the tests of the Python package
 	@$(NEED) $(needs.test-python)
