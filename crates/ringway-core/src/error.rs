@@ -89,6 +89,13 @@ impl Error {
         self.detail == Some(ErrorDetail::TORN)
     }
 
+    /// The reason and the fix, if the kernel has refused an untorn write
+    /// ([`Operation::untorn`](crate::Operation::untorn)). Nothing is written then.
+    pub fn untorn_refusal(&self) -> Option<Refusal> {
+        let is_refused = self.detail == Some(ErrorDetail::UNTORN_REFUSED);
+        is_refused.then(|| Refusal::new(Feature::AtomicWrite, self.errno))
+    }
+
     /// True if the operation was cancelled: on request, or because its chain broke before it.
     pub fn is_cancelled(&self) -> bool {
         self.errno == libc::ECANCELED
@@ -98,8 +105,8 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { errno, opcode, detail } = *self;
-        if detail == Some(ErrorDetail::UNTORN_REFUSED) {
-            return write!(f, "{opcode}: {}", Refusal::new(Feature::AtomicWrite, errno));
+        if let Some(refusal) = self.untorn_refusal() {
+            return write!(f, "{opcode}: {refusal}");
         }
         write!(f, "{opcode}: {}", io::Error::from_raw_os_error(errno))?;
         detail.map_or(Ok(()), |detail| write!(f, ": {detail}"))

@@ -4,7 +4,6 @@ use super::shard::OpResult;
 use super::torn_write::TornWrite;
 use ringway_core::device::AtomicWriteUnit;
 use ringway_core::op::Vectored;
-use ringway_core::refusal::Feature;
 use ringway_core::{Buffer, Error, File, Reason, Refusal, SpareCapacity, op};
 use std::io;
 
@@ -73,7 +72,6 @@ pub(crate) fn untorn(
     outcome: OpResult,
     unit: impl FnOnce() -> Option<AtomicWriteUnit>,
 ) -> (io::Result<()>, Buffer) {
-    use ringway_core::errno::{EAGAIN, EINVAL, ENOSYS, EOPNOTSUPP};
     let refused = |refusal: Refusal| {
         io::Error::new(io::Error::from_raw_os_error(refusal.errno).kind(), refusal)
     };
@@ -84,10 +82,8 @@ pub(crate) fn untorn(
         },
         Ok(done) => match done.result {
             Err(error) if error.is_torn() => Some(io::Error::other(TornWrite::new())),
-            Err(error) if [EOPNOTSUPP, EINVAL, ENOSYS, EAGAIN].contains(&error.errno()) => {
-                Some(refused(Refusal::new(Feature::AtomicWrite, error.errno())))
-            }
-            _ => None,
+            Err(error) => error.untorn_refusal().map(refused),
+            Ok(_) => None,
         },
     };
     let (result, buffer) = transfer(outcome);

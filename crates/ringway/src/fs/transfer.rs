@@ -164,10 +164,10 @@ impl File {
     ///
     /// If the kernel has nevertheless written a part, a [`TornWrite`](super::TornWrite) is in the
     /// error. On a block device nobody else may use its page cache: if a page of the range is
-    /// cached and busy, the kernel makes a plain buffered write of it, and reports success. The
-    /// first call for a file may block for a
-    /// system call, as [`alignment`](Self::alignment). If the future is dropped, the write may have
-    /// been made, as a whole, even after a later one.
+    /// cached and busy, the kernel makes a plain buffered write of it, and reports success.
+    ///
+    /// The first call for a file may block for a system call, as [`alignment`](Self::alignment). If
+    /// the future is dropped, the write may have been made, as a whole, even after a later one.
     pub async fn write_untorn_at<B: IoBuffer>(
         &self,
         buffer: B,
