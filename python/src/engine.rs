@@ -5,7 +5,7 @@ use crate::answer::Answer;
 use crate::call::{self, Held};
 use crate::errors::os_error;
 use crate::finish;
-use crate::raw::drop_released;
+use crate::raw::{drop_released, has_released};
 use crate::system;
 use pyo3::exceptions::PyNotImplementedError;
 use pyo3::intern;
@@ -157,14 +157,11 @@ impl Task {
 }
 
 impl Shared {
-    /// Lets the loop call `process` soon, if operations are to be polled. Errors: what the loop
-    /// raises; the next call tries again.
+    /// Lets the loop call `process` soon, if operations are to be polled or memory is to be
+    /// released. Errors: what the loop raises; the next call tries again.
     fn schedule(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
-        if lock(&self.ready).is_empty() { Ok(()) } else { self.schedule_process(py) }
-    }
-
-    fn schedule_process(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
-        if self.scheduled.swap(true, Ordering::AcqRel) {
+        let is_idle = lock(&self.ready).is_empty() && !has_released();
+        if is_idle || self.scheduled.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         let scheduled = self.call_soon(py);
@@ -189,14 +186,14 @@ impl Shared {
         called.map(drop)
     }
 
-    /// Lets the loop call `process` soon. Its own thread does that after every call.
+    /// The same by another thread: the loop's own does it after every call.
     fn schedule_from_elsewhere(self: &Arc<Self>) {
         if thread::current().id() == self.owner {
             return;
         }
         // At the end of the interpreter it does nothing: nobody waits then.
         let _ = Python::try_attach(|py| {
-            let Err(error) = self.schedule_process(py) else { return };
+            let Err(error) = self.schedule(py) else { return };
             if self.is_loop_closed(py) {
                 self.end();
             }

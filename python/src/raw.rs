@@ -59,6 +59,11 @@ impl Drop for Memory {
     }
 }
 
+/// Whether `drop_released` has something to do.
+pub fn has_released() -> bool {
+    !RELEASED.load(Ordering::Relaxed).is_null()
+}
+
 /// Drops the objects of memory that was dropped. What that runs may call any function here.
 pub fn drop_released(_: Python<'_>) {
     let mut next = RELEASED.swap(ptr::null_mut(), Ordering::Acquire);
