@@ -49,7 +49,9 @@ func TestWarm(t *testing.T) {
 		ctx := t.Context()
 		some := []Range{{40*page + 5, 1}, {7 * page, 2 * page}, {600 * page, math.MaxInt64}}
 		w, err := f.Warm(ctx, some)
-		if err != nil || w.Cached+w.Read != 3*page+100 || w.Read == 0 || w.Failed != nil {
+		// (How many of them were read is the device's matter: a look that misses makes the kernel
+		// read ahead, and a fast device answers before the look ends.)
+		if err != nil || w.Cached+w.Read != 3*page+100 || w.Failed != nil {
 			t.Error(w, err)
 		}
 		pages := residentPages(t, f.Name())
@@ -72,7 +74,7 @@ func TestWarm(t *testing.T) {
 		for _, ranges := range [][]Range{many, {{0, math.MaxInt64}}} {
 			evictOrSkip(t, f)
 			w, err := f.Warm(ctx, ranges)
-			if err != nil || w.Cached+w.Read != warmSize || w.Read < maxRun {
+			if err != nil || w.Cached+w.Read != warmSize {
 				t.Error(w, err)
 			}
 			if slices.Contains(residentPages(t, f.Name()), false) {

@@ -28,7 +28,8 @@ const BATCHES: usize = 4;
 #[must_use = "a range that could not be read is in `failed`"]
 pub struct Warmed {
     /// Bytes that were in the page cache when they were looked for. The kernel may have read some
-    /// of them ahead.
+    /// of them ahead, and a look that misses makes it do so: a fast device answers before the look
+    /// ends.
     pub cached: u64,
     /// Bytes that were read: those of missing pages, and of pages that were read without a look: up
     /// to 31 pages (of 4 KiB) after each, the first ones where a look might wait, and others after
