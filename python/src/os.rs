@@ -5,7 +5,7 @@ use crate::answer::Answer;
 use crate::engine::Engine;
 use crate::errors::os_error;
 use crate::paths::{call, checked};
-use crate::system::duplicate;
+use crate::system::{duplicate, reference};
 use pyo3::prelude::*;
 use ringway::fs::{File, FileType, OpenOptions};
 use rustix::fs::{Mode, OFlags};
@@ -269,7 +269,7 @@ pub fn statvfs(
     let path = checked(path)?;
     call(py, engine, name, move || {
         let stat = match fd {
-            Some(fd) => rustix::fs::fstatvfs(duplicate(fd)?)?,
+            Some(fd) => rustix::fs::fstatvfs(reference(fd)?)?,
             None => rustix::fs::statvfs(path)?,
         };
         let numbers = vec![

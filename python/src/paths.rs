@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::errors::os_error;
 use crate::file::{File as PyFile, read_all};
 use crate::raw::Memory;
-use crate::system::{self, adopt, duplicate};
+use crate::system::{self, adopt, reference};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
@@ -106,7 +106,7 @@ pub fn open_fd(
 pub fn stat_fd(py: Python<'_>, engine: &Engine, fd: c_int, name: Py<PyAny>) -> PyResult<Py<PyAny>> {
     let inner = engine.shared.engine.clone();
     engine.shared.start(py, Some(&name), async move {
-        let file = File::from_fd(duplicate(fd)?, &inner);
+        let file = File::from_fd(reference(fd)?, &inner);
         Ok(Answer::Metadata(file.metadata().await?))
     })
 }

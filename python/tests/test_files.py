@@ -503,6 +503,16 @@ async def test_looking_at_the_size_keeps_locks(lines: Path) -> None:
         await file.seek(0)
         assert len(await file.read(2 << 20)) == size
         assert tried() == "locked\n"
+    fd = os.open(lines, os.O_RDWR)
+    fcntl.lockf(fd, fcntl.LOCK_EX)
+    assert (await ringway.os.stat(fd)).st_size == size
+    assert (await ringway.os.statvfs(fd)).f_bsize > 0
+    assert await ringway.path.exists(fd)
+    assert tried() == "locked\n"
+    async with ringway.open(fd, "rb+") as file:
+        assert file.fileno() == fd and await file.read(4) == b"line"
+        assert tried() == "locked\n"
+    assert tried() == ""
 
 
 async def test_a_file_without_a_number_is_refused() -> None:

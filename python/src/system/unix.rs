@@ -41,11 +41,35 @@ impl Number {
 /// A file for a descriptor of the program: the descriptor itself if it is `own`, otherwise a
 /// duplicate. Errors: EBADF, EMFILE.
 pub fn adopt(fd: c_int, own: bool, engine: &Engine) -> io::Result<(File, Number)> {
-    // This shows that it is open.
-    let copy = duplicate(fd)?;
-    // SAFETY: the program says that it is its own, and that nobody else closes it.
-    let fd = if own { unsafe { OwnedFd::from_raw_fd(fd) } } else { copy };
+    let fd = if own {
+        // This shows that it is open. (The close of a duplicate would release the locks of the
+        // process on the file.)
+        // SAFETY: the call only looks for the number.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the program says that it is its own, and that nobody else closes it.
+        unsafe { OwnedFd::from_raw_fd(fd) }
+    } else {
+        duplicate(fd)?
+    };
     Ok((File::from_fd(fd, engine), Number))
+}
+
+/// A descriptor that stands for the file of another one, for questions about the file. Its close
+/// keeps the locks of the process on the file on Linux, where it has no access (`O_PATH`); that of a
+/// duplicate, which it is elsewhere and without /proc, releases them (`F_SETLK` of `fcntl(2)`).
+/// Errors: EBADF, EMFILE.
+pub fn reference(fd: RawFd) -> io::Result<OwnedFd> {
+    #[cfg(target_os = "linux")]
+    if let Ok(path) = rustix::fs::open(
+        format!("/proc/self/fd/{fd}"),
+        rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    ) {
+        return Ok(path);
+    }
+    duplicate(fd)
 }
 
 /// A duplicate of a descriptor that the program keeps. Errors: EBADF, EMFILE.

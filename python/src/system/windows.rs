@@ -129,6 +129,9 @@ pub fn duplicate(fd: c_int) -> io::Result<OwnedHandle> {
     unsafe { BorrowedHandle::borrow_raw(handle as _) }.try_clone_to_owned()
 }
 
+/// As [`duplicate`].
+pub use duplicate as reference;
+
 /// A number of an open file for the program, which closes it. Errors: EMFILE.
 pub fn new_number(py: Python<'_>, file: &File) -> io::Result<c_int> {
     let handle = file.as_handle().try_clone_to_owned()?;
