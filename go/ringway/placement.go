@@ -87,6 +87,10 @@ func (f *File) lookUpFacts() (facts facts) {
 		if memory, offset := directAlignment(f.fd); memory > 0 && offset > 0 {
 			facts.memory, facts.offset, reported = memory, offset, true
 		}
+		if takesWholePages(f.fd) {
+			facts.memory = max(facts.memory, pageSize)
+			f.needsPages.Store(!reported)
+		}
 	}
 	stat := f.statFileSystem()
 	system, known := fileSystems()[int64(uint32(stat.Type))]

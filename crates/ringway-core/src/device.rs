@@ -141,14 +141,18 @@ impl PathFacts {
         let device =
             inode.block_device(fd).and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
         let block_size = device.as_ref().and_then(|device| device.logical_block_size);
+        let direct = statx_alignment(statx.as_ref())
+            .unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size));
+        let takes_whole_pages = device
+            .as_ref()
+            .is_some_and(|device| block::takes_whole_pages(device.major, device.minor));
         Ok(Self {
             file_system: match mounted {
                 Some(mount) => mount.file_system.clone(),
                 None => file_system_name(magic),
             },
             kind: inode.kind,
-            direct: statx_alignment(statx.as_ref())
-                .unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size)),
+            direct: if takes_whole_pages { in_whole_pages(direct) } else { direct },
             atomic_write: statx.as_ref().and_then(AtomicWriteUnit::of_statx),
             device,
         })
@@ -185,6 +189,8 @@ pub(crate) fn is_nvme_generic(path: &Path) -> bool {
 #[derive(Debug)]
 pub(crate) struct FileFacts {
     pub direct: DirectIo,
+    /// Whether the device's driver takes memory in whole pages only, and does not refuse others.
+    pub takes_whole_pages: bool,
     pub atomic_write: Option<AtomicWriteUnit>,
     /// Whether it is a block device.
     pub is_block_device: bool,
@@ -211,6 +217,7 @@ impl FileFacts {
         let Ok(inode) = inode else {
             return Self {
                 direct: alignment.unwrap_or(DirectIo { supported: false, ..ASSUMED_ALIGNMENT }),
+                takes_whole_pages: false,
                 atomic_write,
                 is_block_device: false,
                 block,
@@ -227,10 +234,12 @@ impl FileFacts {
         // A character device reports no alignment.
         let alignment = alignment.filter(|_| inode.kind != StorageKind::Character);
         let direct = alignment.unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size()));
+        let takes_whole_pages = device.as_ref().is_some_and(|device| device.takes_whole_pages());
+        let direct = if takes_whole_pages { in_whole_pages(direct) } else { direct };
         // (The device of a directory only serves to derive the alignment.)
         let device = device.filter(|_| inode.kind != StorageKind::Directory);
         let is_block_device = inode.kind == StorageKind::Block;
-        Self { direct, atomic_write, is_block_device, block, device, namespace }
+        Self { direct, takes_whole_pages, atomic_write, is_block_device, block, device, namespace }
     }
 }
 
@@ -272,6 +281,17 @@ fn derived_alignment(fd: BorrowedFd<'_>, kind: StorageKind, block: Option<u32>) 
         StorageKind::Fifo | StorageKind::Socket | StorageKind::Other => false,
     };
     DirectIo { supported, ..aligned }
+}
+
+/// The requirements on a device whose driver takes memory in whole pages only. What was assumed
+/// stays assumed.
+fn in_whole_pages(direct: DirectIo) -> DirectIo {
+    let source = match direct.source {
+        AlignmentSource::Assumed => AlignmentSource::Assumed,
+        _ => AlignmentSource::Driver,
+    };
+    let memory_align = direct.memory_align.max(ASSUMED_ALIGNMENT.memory_align);
+    DirectIo { memory_align, source, ..direct }
 }
 
 /// Whether the regular file behind `fd` can be opened with `O_DIRECT`; `None` if trying does not

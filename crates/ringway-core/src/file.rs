@@ -414,6 +414,11 @@ impl File {
         self.facts().atomic_write
     }
 
+    /// Whether the device's driver takes memory in whole pages only, and does not refuse others.
+    pub(crate) fn takes_whole_pages(&self) -> bool {
+        self.facts().takes_whole_pages
+    }
+
     pub(crate) fn is_block_device(&self) -> bool {
         self.facts().is_block_device
     }

@@ -12,9 +12,14 @@ mod places;
 
 use cases::{Case, Stop};
 use places::Place;
-use ringway_core::{BackendKind, Options};
+use ringway_core::device::AlignmentSource;
+use ringway_core::{
+    AlignedBuffer, BackendKind, Buffer, File, OpId, Options, PushError, Reason, op,
+};
 use ringway_torture::watchdog::Watchdog;
 use std::env;
+use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::Instant;
 
 /// Threads first: they make the system calls of the standard library.
@@ -155,4 +160,47 @@ fn all_cases() {
         failed.extend(wrong.iter().map(|why| format!("{}: {why}", place.name)));
     });
     assert!(failed.is_empty(), "{} differ:\n{}", failed.len(), failed.join("\n"));
+}
+
+/// Of memory that does not begin at a page, zram would transfer other bytes. Nothing is submitted.
+#[test]
+fn memory_within_a_page_is_refused_on_zram() {
+    const PAGE: usize = 4096;
+    places::on_zram(skip, |dir| {
+        let path = dir.join("file");
+        let content: Vec<u8> = (0..4 * PAGE).map(|at| (at / 16) as u8).collect();
+        fs::write(&path, &content).unwrap();
+        fs::File::open(&path).unwrap().sync_all().unwrap();
+        let mut options = fs::File::options();
+        let file = options.read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
+        let file = File::from(std::os::fd::OwnedFd::from(file));
+        let direct = file.direct_io();
+        assert_eq!((direct.memory_align, direct.source), (4096, AlignmentSource::Driver));
+        for kind in KINDS {
+            let Ok(mut queue) = Options::new().backend(kind).build() else {
+                skip(&format!("{kind} is refused"));
+                continue;
+            };
+            let refused = |result: Result<OpId, PushError>| {
+                let Err(refusal) = result else { panic!("{kind}: taken") };
+                let Reason::Invalid(why) = refusal.reason() else { panic!("{kind}: {refusal}") };
+                assert!(why.contains("zram") && why.contains("4096"), "{why}");
+            };
+            for skew in [1, 512, 2048] {
+                let part =
+                    || Buffer::from(AlignedBuffer::new(2 * PAGE, PAGE)).slice(skew..skew + PAGE);
+                refused(queue.push(op::read(&file, part(), 0)));
+                refused(queue.push(op::write(&file, part(), 0)));
+                let mut spare: Vec<u8> = Vec::with_capacity(2 * PAGE);
+                spare.resize(usize::from(spare.as_ptr().addr().is_multiple_of(PAGE)), 0);
+                refused(queue.push(op::read_spare(&file, spare, 0)));
+                refused(queue.push(op::readv(&file, op::Vectored::new(vec![part()]), 0)));
+            }
+            queue.push(op::read(&file, AlignedBuffer::new(2 * PAGE, PAGE), 0)).unwrap();
+            let read = queue.reap(1).unwrap().next().unwrap();
+            assert_eq!(read.result, Ok(2 * PAGE as u64));
+            assert!(read.into_buffer().unwrap().as_slice() == &content[..2 * PAGE]);
+        }
+        assert!(fs::read(&path).unwrap() == content);
+    });
 }

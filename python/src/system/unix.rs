@@ -57,8 +57,8 @@ pub fn adopt(fd: c_int, own: bool, engine: &Engine) -> io::Result<(File, Number)
 }
 
 /// A descriptor that stands for the file of another one, for questions about the file. Its close
-/// keeps the locks of the process on the file on Linux, where it has no access (`O_PATH`); that of a
-/// duplicate, which it is elsewhere and without /proc, releases them (`F_SETLK` of `fcntl(2)`).
+/// keeps the locks of the process on the file on Linux, where it has no access (`O_PATH`); that of
+/// a duplicate, which it is elsewhere and without /proc, releases them (`F_SETLK` of `fcntl(2)`).
 /// Errors: EBADF, EMFILE.
 pub fn reference(fd: RawFd) -> io::Result<OwnedFd> {
     #[cfg(target_os = "linux")]

@@ -45,6 +45,15 @@ impl SpareCapacity {
         free.min(self.limit)
     }
 
+    /// The address that a read into it begins at.
+    pub(crate) fn address(&self) -> usize {
+        match &self.storage {
+            SpareStorage::Vec(vec) => vec.as_ptr().addr() + vec.len(),
+            #[cfg(feature = "bytes")]
+            SpareStorage::BytesMut(bytes) => bytes.as_ptr().addr() + bytes.len(),
+        }
+    }
+
     /// True if there is no spare capacity to use.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

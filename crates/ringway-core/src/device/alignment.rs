@@ -11,6 +11,10 @@ pub enum AlignmentSource {
     Statx,
     /// The block size of the device.
     BlockDevice,
+    /// The device's driver, which takes whole pages only and does not refuse others (zram, Linux
+    /// 6.18): of a buffer that begins within a page it transfers the memory around it. ringway
+    /// refuses such a transfer itself.
+    Driver,
     /// Unknown: a page is assumed, which is right everywhere.
     Assumed,
 }
@@ -20,6 +24,7 @@ impl fmt::Display for AlignmentSource {
         f.write_str(match self {
             Self::Statx => "statx",
             Self::BlockDevice => "block device",
+            Self::Driver => "driver",
             Self::Assumed => "assumed",
         })
     }

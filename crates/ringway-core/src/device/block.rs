@@ -1,6 +1,7 @@
 //! Block devices as sysfs describes them, and whether one is in use.
 
 use super::mounts::{Mounts, unescape};
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -105,6 +106,26 @@ pub(super) fn io_poll(major: u32, minor: u32) -> Option<bool> {
 /// Reads `nr_requests` only.
 pub(super) fn nr_requests(major: u32, minor: u32) -> Option<u32> {
     limit(major, minor, "nr_requests")
+}
+
+/// Whether the driver of a device takes whole pages only and does not refuse others: zram, and what
+/// is stacked on it (dm, md).
+pub(super) fn takes_whole_pages(major: u32, minor: u32) -> bool {
+    is_zram(&Path::new(BY_NUMBER).join(format!("{major}:{minor}")), STACKED)
+}
+
+/// Devices on top of each other that are looked through.
+const STACKED: usize = 8;
+
+fn is_zram(device: &Path, depth: usize) -> bool {
+    let Ok(folder) = fs::canonicalize(device) else { return false };
+    let is_zram_named = |part: &OsStr| part.to_str().is_some_and(|name| name.starts_with("zram"));
+    // (A partition is a folder of its disk.)
+    if folder.iter().any(is_zram_named) {
+        return true;
+    }
+    let below = folder.join("slaves");
+    depth > 0 && entries(&below).iter().any(|name| is_zram(&below.join(name), depth - 1))
 }
 
 /// Reads a number of a device's queue. (`read_to_string` would make twice as many system calls.)
@@ -314,6 +335,27 @@ mod tests {
             symlink(Path::new("..").join(target), root.path().join("block").join(number)).unwrap();
         }
         root
+    }
+
+    #[test]
+    fn zram_is_found_below_partitions_and_stacked_devices() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = |path: &str| fs::create_dir_all(root.path().join(path)).unwrap();
+        for path in ["sda/sda1", "zram1/zram1p1", "dm-0/slaves", "dm-1/slaves", "loop/slaves"] {
+            folder(path);
+        }
+        let below = |device: &str, other: &str| {
+            let link = root.path().join(device).join("slaves").join(other);
+            symlink(Path::new("../..").join(other), link).unwrap();
+        };
+        below("dm-0", "sda");
+        below("dm-0", "zram1");
+        below("dm-1", "sda");
+        below("dm-1", "dm-0");
+        below("loop", "loop");
+        let found = |path: &str| is_zram(&root.path().join(path), STACKED);
+        assert!(["zram1", "zram1/zram1p1", "dm-0", "dm-1"].into_iter().all(found));
+        assert!(!["sda", "sda/sda1", "loop", "missing"].into_iter().any(found));
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(crate) fn atomic_write_unit(_: BorrowedFd<'_>) -> Option<AtomicWriteUnit> {
 #[derive(Debug)]
 pub(crate) struct FileFacts {
     pub direct: DirectIo,
+    /// None is known that does.
+    pub takes_whole_pages: bool,
     /// Linux alone has untorn writes.
     pub atomic_write: Option<AtomicWriteUnit>,
     pub is_block_device: bool,
@@ -46,7 +48,13 @@ pub(crate) struct FileFacts {
 impl FileFacts {
     pub fn of(_: BorrowedFd<'_>) -> Self {
         let direct = DirectIo { supported: cfg!(unix), ..ASSUMED_ALIGNMENT };
-        Self { direct, atomic_write: None, is_block_device: false, device: None }
+        Self {
+            direct,
+            takes_whole_pages: false,
+            atomic_write: None,
+            is_block_device: false,
+            device: None,
+        }
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) struct Device {
     block: Lookup<Option<DeviceNumber>>,
     largest_request: Lookup<Option<u32>>,
     block_size: Lookup<Option<u32>>,
+    whole_pages: Lookup<bool>,
     /// Requests that its queue holds; or one of the values below.
     requests: AtomicU32,
 }
@@ -92,6 +93,14 @@ impl Device {
     pub(super) fn block_size(&self) -> Option<u32> {
         let read = |(major, minor)| block::logical_block_size(major, minor);
         *self.block_size.get_or_look_up(|| self.number().and_then(read))
+    }
+
+    /// Whether its driver takes whole pages only ([`AlignmentSource::Driver`]).
+    ///
+    /// [`AlignmentSource::Driver`]: super::AlignmentSource::Driver
+    pub(super) fn takes_whole_pages(&self) -> bool {
+        let look_up = |(major, minor)| block::takes_whole_pages(major, minor);
+        *self.whole_pages.get_or_look_up(|| self.number().is_some_and(look_up))
     }
 
     /// Whether the device polls for completions; `None` if unknown. Opens one sysfs file.

@@ -3,7 +3,11 @@
 
 use super::blocking::Work;
 use super::untorn::{self, UntornProblem};
-use super::{CURRENT_POSITION, Metadata, Raw, RwFlags, SubmissionForms, WriteDsync, is_for_worker};
+use super::{
+    CURRENT_POSITION, Metadata, Raw, Readv, RwFlags, SubmissionForms, WriteDsync, Writev,
+    is_for_worker,
+};
+use crate::buffer::MIN_PAGE;
 use crate::file::FileKind;
 use crate::sys::{RawFd, libc};
 use crate::{Buffer, File, SpareCapacity};
@@ -560,6 +564,37 @@ pub(super) fn iovecs<'a>(iov: *const libc::iovec, count: usize) -> &'a [libc::io
     // SAFETY: the operation, or the caller of `from_raw`, keeps `count` entries at `iov` valid
     // until the completion, and this is called only before that.
     unsafe { std::slice::from_raw_parts(iov, count) }
+}
+
+impl Operation {
+    /// Whether it is a direct transfer whose memory the device's driver would miss, instead of
+    /// refusing it ([`AlignmentSource::Driver`](crate::device::AlignmentSource::Driver)).
+    #[inline]
+    pub(crate) fn misses_pages(&self) -> bool {
+        !self.socket
+            && !self.is_in_whole_pages()
+            && self.file.as_ref().is_some_and(|file| file.is_direct() && file.takes_whole_pages())
+    }
+
+    /// Whether each buffer of a transfer begins at a page, and each of several ends at one.
+    fn is_in_whole_pages(&self) -> bool {
+        let is_page = |address: usize| address.is_multiple_of(MIN_PAGE);
+        match (&self.resources, &self.raw) {
+            (_, raw) if !raw.is_transfer() => true,
+            (Resources::Buffer(buffer), _) => is_page(buffer.as_ptr().addr()),
+            (Resources::Spare(spare), _) => is_page(spare.address()),
+            (_, Raw::Read(read)) => is_page(read.buf.addr()),
+            (_, Raw::Write(write) | Raw::WriteDsync(WriteDsync(write))) => {
+                is_page(write.buf.addr())
+            }
+            (_, Raw::Readv(Readv { iov, count, .. }) | Raw::Writev(Writev { iov, count, .. })) => {
+                iovecs(*iov, *count)
+                    .iter()
+                    .all(|one| is_page(one.iov_base.addr()) && is_page(one.iov_len))
+            }
+            _ => true,
+        }
+    }
 }
 
 /// The total length of the buffers of a vectored operation.

@@ -202,6 +202,12 @@ impl<T: Default> Table<T> {
         {
             return Some(Reason::Invalid("the offset is greater than i64::MAX"));
         }
+        if operation.misses_pages() {
+            return Some(Reason::Invalid(
+                "the driver of this device (zram) transfers whole pages only: direct I/O needs \
+                 memory that begins at a page, AlignedBuffer::new(n, 4096) for example",
+            ));
+        }
         if count > self.slots.capacity() {
             return Some(Reason::Invalid(
                 "the chain is longer than the queue: split it, or raise in_flight",

@@ -5,6 +5,8 @@
 #[path = "../../../ringway-survey/tests/file_systems/mounts.rs"]
 mod mounts;
 
+#[allow(unused_imports, reason = "some tests use it")]
+pub use mounts::on_zram;
 use ringway_hostile::Hostile;
 use std::fs;
 use std::io;

@@ -124,8 +124,9 @@ fn each_mounted(skip: impl Fn(&str), mut test: impl FnMut(&'static (&str, &str, 
     }
 }
 
-/// Calls `test` with the name and directory of each that can be written to, but for zram: its
-/// direct transfers are wrong for memory that is not aligned to a page (6.18), whoever makes them.
+/// Calls `test` with the name and directory of each that can be written to, but for zram: of memory
+/// that does not begin at a page its direct transfers are wrong (6.18), also those that the tests
+/// compare with.
 #[allow(dead_code, reason = "tests of other crates use it")]
 pub fn each_writable(skip: impl Fn(&str), mut test: impl FnMut(&'static str, &Path)) {
     each_mounted(skip, |(name, _, kind), mounted| {
@@ -134,6 +135,20 @@ pub fn each_writable(skip: impl Fn(&str), mut test: impl FnMut(&'static str, &Pa
             test(name, &mounted.dir);
         }
     });
+}
+
+/// Calls `test` with a directory on zram. `skip` gets the reason why there is none, unless the
+/// kernel was built without.
+#[allow(dead_code, reason = "tests of other crates use it")]
+pub fn on_zram(skip: impl Fn(&str), test: impl FnOnce(&Path)) {
+    let kind = ext4_on(Device::Zram);
+    match missing("ext4", &kind) {
+        Some(missing) => println!("skipped: {missing}"),
+        None => match Mounted::new(&kind) {
+            Ok(mounted) => test(&mounted.dir),
+            Err(error) => skip(&format!("zram: {error}")),
+        },
+    }
 }
 
 fn is_writable(kind: &Kind) -> bool {
