@@ -39,6 +39,7 @@ mod copy;
 mod cursor;
 mod dir;
 mod dropped;
+mod extend;
 mod file;
 mod local;
 mod lock;

@@ -179,6 +179,7 @@ fn extreme_offsets_and_lengths() {
                 assert!(file.set_len(at).await.is_err(), "{what}: {at}");
                 assert!(file.allocate(at, 1).await.is_err(), "{what}: {at}");
                 assert!(file.allocate(1, at).await.is_err(), "{what}: {at}");
+                assert!(file.allocate_written(at, 1).await.is_err(), "{what}: {at}");
             }
             let ranges = [
                 at..at,

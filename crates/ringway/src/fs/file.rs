@@ -332,6 +332,9 @@ impl File {
     /// Reserves space for a range, and extends the file if it ends before that: `fallocate(2)`.
     /// Existing data is kept.
     ///
+    /// The blocks are allocated, but not written. The first write to each still changes metadata,
+    /// which a sync then has to write, too: [`allocate_written`](Self::allocate_written).
+    ///
     /// Errors: ENOSPC; EOPNOTSUPP if the file system does not support it.
     pub async fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         nothing(self.run(op::fallocate(self.core(), 0, offset, len)).await)

@@ -292,6 +292,10 @@ pub fn files() -> Vec<Row> {
             f.file.allocate(FAR, LEN as u64).await?;
             check!(f.std.metadata()?.len() == FAR + LEN as u64)
         }
+        "File::allocate_written" grow, |f| {
+            f.file.allocate_written(FAR, LEN as u64).await?;
+            f.has(FAR, &[0; LEN])
+        }
         "File::advise" o, |f| { f.file.advise(0, 0, Advice::WillNeed).await }
         "File::warm" o, |f| {
             // Otherwise nothing is to be read.
