@@ -62,6 +62,7 @@
 //   - [Direct] is F_NOCACHE on macOS. Elsewhere transfers use the page cache. Direct writes must be
 //     aligned in either case.
 //   - [File.Preallocate], [File.Advise] and [File.SyncRange] fail with [errors.ErrUnsupported].
+//     [File.PreallocateWritten] reserves nothing before it writes.
 //   - [File.Datasync] is [File.Sync], which is F_FULLFSYNC on macOS.
 //   - Batches are written range by range, and a batch that is appended is copied first.
 package ringway

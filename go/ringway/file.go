@@ -237,19 +237,6 @@ func (f *File) setDeadline(set func(*os.File, time.Time) error, t time.Time) err
 	return set(f.file, t)
 }
 
-// Preallocate allocates disk blocks for a range, as fallocate(2) does. It does not change the
-// content; the file grows if it ends before the range does. A file system without this operation
-// fails with EOPNOTSUPP, a system without it with [errors.ErrUnsupported], which EOPNOTSUPP is too.
-func (f *File) Preallocate(off, n int64) error {
-	return f.use("preallocate", func() error {
-		if err := f.engine.calls.begin(background); err != nil {
-			return err
-		}
-		defer f.engine.calls.end()
-		return f.fallocate(off, n)
-	})
-}
-
 // Advice is a hint for [File.Advise], as for posix_fadvise(2).
 type Advice int
 

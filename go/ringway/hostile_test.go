@@ -176,6 +176,26 @@ func TestHostileSync(t *testing.T) {
 	})
 }
 
+// Zeroes are written where the server reserves nothing. Errors of writes and syncs are returned.
+func TestHostilePreallocateWritten(t *testing.T) {
+	onHostile(t, page(), nil, func(t *testing.T, h *hostile, f *File) {
+		h.set(fmt.Sprintf("file fallocate fail %d", syscall.EOPNOTSUPP))
+		before := h.count("fsync")
+		must(t, f.PreallocateWritten(pageSize, pageSize))
+		if h.count("fsync") == before {
+			t.Error("nothing was synced")
+		}
+		if want := append(page(), make([]byte, pageSize)...); !bytes.Equal(content(t, f), want) {
+			t.Error("not the data with zeroes behind it")
+		}
+		h.set("file fsync fail 5")
+		wantError(t, "a sync", f.PreallocateWritten(2*pageSize, pageSize), syscall.EIO)
+		h.set("file fallocate fail 28")
+		wantError(t, "a full device", f.PreallocateWritten(3*pageSize, pageSize), syscall.ENOSPC)
+		h.set("clear")
+	})
+}
+
 // A server that never stops to answer EAGAIN has that answer shown, as a blocking call does.
 func TestHostileTryAgain(t *testing.T) {
 	rules := []string{"file read fail 11", "file write fail 11", "file direct on"}

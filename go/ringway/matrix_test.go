@@ -134,8 +134,13 @@ func (c apiCall) args(t *testing.T, w *fixture) (args []reflect.Value) {
 			arg = ints[method]
 		case reflect.TypeFor[int64]():
 			arg = int64(0)
-			if (method == "Truncate" || method == "Preallocate") && i == kind.NumIn()-1 {
+			switch last := i == kind.NumIn()-1; {
+			case last && (method == "Truncate" || method == "Preallocate"):
 				arg = int64(matrixBytes)
+			case last && method == "PreallocateWritten":
+				arg = int64(pageSize)
+			case method == "PreallocateWritten":
+				arg = int64(4 * matrixBytes)
 			}
 		case reflect.TypeFor[fs.FileMode]():
 			arg = fs.FileMode(0o600)
