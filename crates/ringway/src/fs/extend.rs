@@ -29,8 +29,8 @@ impl File {
     /// to the end of the range, has zeroes there, and is written to for a moment longer.
     ///
     /// Errors: InvalidInput for a range that begins before the end of the file or that direct I/O
-    /// cannot write, for a file with `O_APPEND`, and for what is not a regular file; those of `fallocate(2)`, `write(2)` and
-    /// `fdatasync(2)`.
+    /// cannot write, for a file with `O_APPEND`, and for what is not a regular file; those of
+    /// `fallocate(2)`, `write(2)` and `fdatasync(2)`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
