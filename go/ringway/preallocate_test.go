@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// The file is as long as before, and has zeroes behind its data.
+// The file has zeroes behind its data, and no hole: blocks that are only allocated are one, as far
+// as the file system tells holes.
 func TestPreallocateWritten(t *testing.T) {
 	each(t, func(t *testing.T, e *Engine, direct int) {
 		data := bytesOf(2 * pageSize)
@@ -24,6 +25,13 @@ func TestPreallocateWritten(t *testing.T) {
 		must(t, f.PreallocateWritten(int64(len(want)), pageSize))
 		if info, _ := f.Stat(); info.Size() != int64(len(want))+pageSize {
 			t.Fatal(info.Size())
+		}
+		const seekHole = 4
+		name, err := os.Open(f.Name())
+		must(t, err)
+		defer name.Close()
+		if hole, err := name.Seek(0, seekHole); err == nil && hole != int64(len(want))+pageSize {
+			t.Error("a hole at", hole)
 		}
 	})
 }

@@ -26,7 +26,7 @@ func TestZramBelow(t *testing.T) {
 	}
 }
 
-// On zram, which tests of file systems use, memory is aligned to pages, whatever the kernel reports.
+// On zram memory is aligned to pages, whatever the kernel reports.
 func TestWholePages(t *testing.T) {
 	e := newOrSkip(t, Options{})
 	f := openIn(t, e, bytesOf(8192), os.O_RDWR|Direct)

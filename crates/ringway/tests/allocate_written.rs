@@ -6,11 +6,13 @@
 mod common;
 
 use common::mounted::Mounted;
-use common::{build_or_skip, on_each_backend, pattern, scratch, skip};
+use common::{build_or_skip, in_fork, on_each_backend, pattern, scratch, skip};
 use futures::executor::block_on;
 use ringway::fs::{File, OpenOptions};
 use ringway::{AlignedBuffer, Engine};
 use ringway_hostile::Hostile;
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -194,5 +196,24 @@ fn on_fuse() {
                 assert_eq!(failed.raw_os_error(), Some(libc::EIO), "{operation}: {failed}");
             }
         });
+    });
+}
+
+/// The close of any descriptor of a file releases the locks of the process on it: none is opened.
+#[test]
+fn locks_of_the_process_are_kept() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    on_each_backend("locks", |kind| {
+        let Some(engine) = build_or_skip(kind, Engine::builder()) else { return };
+        let path = dir.path().join(kind.to_string());
+        let file = block_on(open(&engine, &path, false));
+        let lock = FlockOperation::NonBlockingLockExclusive;
+        fcntl_lock(&file, lock).unwrap();
+        block_on(file.allocate_written(0, PAGE)).unwrap();
+        let status = in_fork(|| {
+            let other = fs::File::options().write(true).open(&path).unwrap();
+            assert_eq!(fcntl_lock(&other, lock), Err(Errno::AGAIN));
+        });
+        assert_eq!(status, 0, "another process has the lock");
     });
 }

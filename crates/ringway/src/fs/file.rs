@@ -251,6 +251,11 @@ impl File {
     /// not consist of whole blocks of the file system asks for it again, and fails with
     /// InvalidInput rather than go through the page cache. This function returns what was found
     /// last.
+    ///
+    /// Where the kernel reports no alignment (before 6.1; btrfs, tmpfs), the first call for a file
+    /// that is not open for direct I/O opens it once more to see whether it could be. That may wait
+    /// for a server, and closing that descriptor releases the locks that the process has on the
+    /// file by `fcntl(2)` (`F_SETLK`).
     pub fn alignment(&self) -> DirectIo {
         self.inner.core.direct_io()
     }
