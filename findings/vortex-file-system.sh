@@ -4,8 +4,8 @@
 # to `open`.
 #
 # Found (vortex 0.90.0):
-# - A listing gives a symbolic link the size of the link itself, the length of the path in it; `head`
-#   gives that of the file. A source of many files believes the listing, looks for the end of the
+# - A listing gives a symbolic link the size of the link itself, the length of the path in it, and
+#   `head` that of the file. A source of many files believes the listing, looks for the end of the
 #   file there, and fails with "Malformed file", though the file opens by its path.
 # - `with_glob` takes the slash away from an absolute path when a file system is passed: it looks
 #   below the working directory, and finds nothing or fails with ENOENT.
