@@ -314,6 +314,7 @@ test-integrations: ## OpenDAL's service, Vortex's reader and foyer's engine
 	@$(NEED) $(needs.test-integrations)
 	$(INTEGRATIONS) fmt --all --check
 	$(INTEGRATIONS) test --workspace
+	integrations/ringway-vortex/host.sh
 	integrations/ringway-foyer/host.sh
 	$(INTEGRATIONS) fmt --check $(FOYER)
 	$(INTEGRATIONS) test $(FOYER) --target-dir target
