@@ -3,6 +3,8 @@
 package ringway
 
 import (
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,18 +12,36 @@ import (
 
 func TestZramBelow(t *testing.T) {
 	root := t.TempDir()
-	for _, folder := range []string{"sda/sda1", "zram1/zram1p1", "dm-0/slaves", "dm-1/slaves",
-		"loop/slaves"} {
+	for _, folder := range []string{"sda/sda1", "zram1", "dm-0/slaves", "md0/slaves", "md0/md0p1",
+		"dev"} {
 		must(t, os.MkdirAll(filepath.Join(root, folder), 0o700))
 	}
-	for _, pair := range [][2]string{{"dm-0", "sda"}, {"dm-0", "zram1"}, {"dm-1", "sda"},
-		{"dm-1", "dm-0"}, {"loop", "loop"}} {
-		must(t, os.Symlink("../../"+pair[1], filepath.Join(root, pair[0], "slaves", pair[1])))
+	link := func(to, at string) { must(t, os.Symlink(to, filepath.Join(root, at))) }
+	link("../../sda", "dm-0/slaves/sda")
+	link("../../zram1", "dm-0/slaves/zram1")
+	link("../../dm-0", "md0/slaves/dm-0")
+	for i, c := range []struct {
+		device string
+		want   bool
+	}{{"sda", false}, {"sda/sda1", false}, {"zram1", true}, {"dm-0", true}, {"md0", true},
+		{"md0/md0p1", true}} {
+		at := fmt.Sprint("dev/", i)
+		link("../"+c.device, at)
+		got, err := isZram(filepath.Join(root, at), stackedDevices)
+		if got != c.want || err != nil {
+			t.Error(c.device, got, err)
+		}
 	}
-	for name, want := range map[string]bool{"zram1": true, "zram1/zram1p1": true, "dm-0": true,
-		"dm-1": true, "sda": false, "sda/sda1": false, "loop": false, "missing": false} {
-		if got := isZram(filepath.Join(root, name), stackedDevices); got != want {
-			t.Error(name, got)
+	_, err := isZram(root+"/dev/missing", stackedDevices)
+	wantError(t, "missing", err, fs.ErrNotExist)
+}
+
+func TestDriverOf(t *testing.T) {
+	const devices = "Character devices:\n  9 st\n254 zram\n\nBlock devices:\n  9 md\n253 zram\n" +
+		"254 virtblk\n"
+	for major, want := range map[uint64]string{9: "md", 253: "zram", 254: "virtblk", 7: ""} {
+		if got := driverOf(major, devices); got != want {
+			t.Error(major, got)
 		}
 	}
 }

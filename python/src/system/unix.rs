@@ -63,7 +63,7 @@ pub fn adopt(fd: c_int, own: bool, engine: &Engine) -> io::Result<(File, Number)
 pub fn reference(fd: RawFd) -> io::Result<OwnedFd> {
     #[cfg(target_os = "linux")]
     if let Ok(path) = rustix::fs::open(
-        format!("/proc/self/fd/{fd}"),
+        format!("/proc/thread-self/fd/{fd}"),
         rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
         rustix::fs::Mode::empty(),
     ) {

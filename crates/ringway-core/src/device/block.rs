@@ -4,10 +4,11 @@ use super::mounts::{Mounts, unescape};
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, ErrorKind::NotFound, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where the kernel lists block devices by number.
 const BY_NUMBER: &str = "/sys/dev/block";
@@ -109,23 +110,91 @@ pub(super) fn nr_requests(major: u32, minor: u32) -> Option<u32> {
 }
 
 /// Whether the driver of a device takes whole pages only and does not refuse others: zram, and what
-/// is stacked on it (dm, md).
+/// is stacked on it (dm, md). If that cannot be read, it is taken to be so, except where there is
+/// no sysfs.
 pub(super) fn takes_whole_pages(major: u32, minor: u32) -> bool {
-    is_zram(&Path::new(BY_NUMBER).join(format!("{major}:{minor}")), STACKED)
+    if PLAIN.has(major) {
+        return false;
+    }
+    match Driver::of(major, &fs::read_to_string("/proc/devices").unwrap_or_default()) {
+        Driver::Zram => true,
+        Driver::Plain => {
+            PLAIN.insert(major);
+            false
+        }
+        Driver::Stacked => {
+            let device = Path::new(BY_NUMBER).join(format!("{major}:{minor}"));
+            is_zram(&device, STACKED).unwrap_or_else(|error| error.kind() != NotFound)
+        }
+    }
+}
+
+/// What the driver with a major number makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Driver {
+    Zram,
+    /// Devices that may be stacked on others, or their partitions; or it is not known.
+    Stacked,
+    /// Disks.
+    Plain,
+}
+
+impl Driver {
+    /// `devices` is the text of `/proc/devices`: the character devices, then the block devices.
+    fn of(major: u32, devices: &str) -> Self {
+        let block = devices.split_once("Block devices:").map_or("", |(_, block)| block);
+        let mut lines = block.lines().filter_map(|line| line.trim().split_once(' '));
+        match lines.find(|(number, _)| number.parse() == Ok(major)) {
+            Some((_, "zram")) => Self::Zram,
+            Some((_, "device-mapper" | "md" | "mdp" | "blkext")) | None => Self::Stacked,
+            Some(_) => Self::Plain,
+        }
+    }
+}
+
+/// Majors of drivers that were found to be [`Driver::Plain`]. A driver keeps its major while there
+/// are devices of it.
+static PLAIN: Majors = Majors([const { AtomicU64::new(0) }; 64]);
+
+/// A set of majors, which have 12 bits.
+struct Majors([AtomicU64; 64]);
+
+impl Majors {
+    fn has(&self, major: u32) -> bool {
+        let bits = self.0.get(major as usize / 64);
+        bits.is_some_and(|bits| bits.load(Ordering::Relaxed) & 1 << (major % 64) != 0)
+    }
+
+    fn insert(&self, major: u32) {
+        if let Some(bits) = self.0.get(major as usize / 64) {
+            bits.fetch_or(1 << (major % 64), Ordering::Relaxed);
+        }
+    }
 }
 
 /// Devices on top of each other that are looked through.
 const STACKED: usize = 8;
 
-fn is_zram(device: &Path, depth: usize) -> bool {
-    let Ok(folder) = fs::canonicalize(device) else { return false };
+/// Whether a device of sysfs, a link, is zram or stacked on it. More than `depth` devices on top of
+/// each other may be.
+fn is_zram(device: &Path, depth: usize) -> io::Result<bool> {
     let is_zram_named = |part: &OsStr| part.to_str().is_some_and(|name| name.starts_with("zram"));
-    // (A partition is a folder of its disk.)
-    if folder.iter().any(is_zram_named) {
-        return true;
+    if depth == 0 || fs::read_link(device)?.iter().any(is_zram_named) {
+        return Ok(true);
     }
-    let below = folder.join("slaves");
-    depth > 0 && entries(&below).iter().any(|name| is_zram(&below.join(name), depth - 1))
+    // (What is below a partition is below its disk.)
+    for folder in ["slaves", "../slaves"] {
+        let below = match fs::read_dir(device.join(folder)) {
+            Err(error) if error.kind() == NotFound => continue,
+            below => below?,
+        };
+        for other in below {
+            if is_zram(&other?.path(), depth - 1)? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// Reads a number of a device's queue. (`read_to_string` would make twice as many system calls.)
@@ -341,21 +410,40 @@ mod tests {
     fn zram_is_found_below_partitions_and_stacked_devices() {
         let root = tempfile::tempdir().unwrap();
         let folder = |path: &str| fs::create_dir_all(root.path().join(path)).unwrap();
-        for path in ["sda/sda1", "zram1/zram1p1", "dm-0/slaves", "dm-1/slaves", "loop/slaves"] {
+        let link = |to: &str, at: &str| symlink(to, root.path().join(at)).unwrap();
+        for path in ["sda/sda1", "zram1", "dm-0/slaves", "md0/slaves", "md0/md0p1", "x/slaves"] {
             folder(path);
         }
-        let below = |device: &str, other: &str| {
-            let link = root.path().join(device).join("slaves").join(other);
-            symlink(Path::new("../..").join(other), link).unwrap();
-        };
-        below("dm-0", "sda");
-        below("dm-0", "zram1");
-        below("dm-1", "sda");
-        below("dm-1", "dm-0");
-        below("loop", "loop");
-        let found = |path: &str| is_zram(&root.path().join(path), STACKED);
-        assert!(["zram1", "zram1/zram1p1", "dm-0", "dm-1"].into_iter().all(found));
-        assert!(!["sda", "sda/sda1", "loop", "missing"].into_iter().any(found));
+        let devices = ["sda", "sda/sda1", "zram1", "dm-0", "md0", "md0/md0p1", "x"];
+        folder("dev");
+        for (at, device) in devices.iter().enumerate() {
+            link(&format!("../{device}"), &format!("dev/{at}"));
+        }
+        link("../../sda", "dm-0/slaves/sda");
+        link("../../zram1", "dm-0/slaves/zram1");
+        link("../../dm-0", "md0/slaves/dm-0");
+        link("../../x", "x/slaves/x"); // As no kernel has it.
+        let found = |at: usize| is_zram(&root.path().join("dev").join(at.to_string()), STACKED);
+        let found: Vec<bool> = (0..devices.len()).map(|at| found(at).unwrap()).collect();
+        assert_eq!(found, [false, false, true, true, true, true, true]);
+        assert_eq!(is_zram(&root.path().join("dev/7"), STACKED).unwrap_err().kind(), NotFound);
+    }
+
+    #[test]
+    fn drivers_are_those_of_block_devices() {
+        let text = "Character devices:\n  9 st\n254 zram\n\nBlock devices:\n  9 md\n259 blkext\n\
+                    253 zram\n254 virtblk\n";
+        let of = |major| Driver::of(major, text);
+        assert_eq!([9, 259, 7].map(of), [Driver::Stacked; 3]);
+        assert_eq!((of(253), of(254)), (Driver::Zram, Driver::Plain));
+        assert_eq!(Driver::of(253, ""), Driver::Stacked);
+        let majors = Majors(std::array::from_fn(|_| AtomicU64::new(0)));
+        for major in [0, 63, 64, 4095, 4096, u32::MAX] {
+            assert!(!majors.has(major));
+            majors.insert(major);
+            assert_eq!(majors.has(major), major < 4096);
+        }
+        assert!(!majors.has(1) && !majors.has(65));
     }
 
     #[test]

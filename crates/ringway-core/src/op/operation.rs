@@ -576,11 +576,12 @@ impl Operation {
             && self.file.as_ref().is_some_and(|file| file.is_direct() && file.takes_whole_pages())
     }
 
-    /// Whether each buffer of a transfer begins at a page, and each of several ends at one.
+    /// Whether each buffer of a transfer begins at a page, and each of several ends at one. (One
+    /// without bytes may be anywhere.)
     fn is_in_whole_pages(&self) -> bool {
         let is_page = |address: usize| address.is_multiple_of(MIN_PAGE);
         match (&self.resources, &self.raw) {
-            (_, raw) if !raw.is_transfer() => true,
+            (_, raw) if !raw.is_transfer() || raw.bytes() == 0 => true,
             (Resources::Buffer(buffer), _) => is_page(buffer.as_ptr().addr()),
             (Resources::Spare(spare), _) => is_page(spare.address()),
             (_, Raw::Read(read)) => is_page(read.buf.addr()),
@@ -590,6 +591,7 @@ impl Operation {
             (_, Raw::Readv(Readv { iov, count, .. }) | Raw::Writev(Writev { iov, count, .. })) => {
                 iovecs(*iov, *count)
                     .iter()
+                    .filter(|one| one.iov_len > 0)
                     .all(|one| is_page(one.iov_base.addr()) && is_page(one.iov_len))
             }
             _ => true,
