@@ -410,6 +410,7 @@ test-file-systems: ## what file systems do, and the same results on each of them
 		--nocapture
 	RINGWAY_FILE_SYSTEMS=all $(CARGO) test -p ringway --test std_parity --test matrix \
 		--test guarantees other_file_systems -- --nocapture
+	$(CARGO) test -p ringway-survey --test suites -- --ignored --nocapture
 
 # (loom's usual cfg would change tokio too.)
 loom: ## the engine's shard under every order of its threads, with loom

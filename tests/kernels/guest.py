@@ -156,6 +156,9 @@ def qemu(kernel: packages.Kernel, archive: pathlib.Path, scratch: pathlib.Path, 
                     "cache=unsafe,discard=unmap",
                     "-device", f"nvme-ns,bus=nvme,drive=nvme{number},nsid={number},"
                     f"logical_block_size={block},physical_block_size={block}"]
+    # For 9p.
+    (scratch / "shared").mkdir()
+    command += ["-virtfs", f"local,path={scratch}/shared,mount_tag=ringway,security_model=none"]
     disk(scratch / "virtio", 4 * GIB)
     return command + ["-drive", f"if=none,id=virtio,file={scratch}/virtio,format=raw,cache=unsafe,"
                       "discard=unmap", "-device", "virtio-blk-pci,drive=virtio"]

@@ -17,7 +17,7 @@ TOOLS = ["mkfs.btrfs", "mkfs.f2fs", "mksquashfs", "mkfs.erofs", "filefrag", "int
 # Modules that the rows need, and algorithms that modules ask for when they are used.
 MODULES = ["btrfs", "crc32_generic", "f2fs", "overlay", "squashfs", "erofs", "zram", "fuse", "ecb",
            "xts", "aes_generic", "crc32c_cryptoapi", "dm_crypt", "dm_integrity", "raid1", "nfsd",
-           "nfsv4"]
+           "nfsv4", "9p", "9pnet_virtio"]
 FILES = ["crates/ringway-survey", "crates/ringway-cli/src/probe/file_systems.json",
          "docs/file-systems.md"]
 # What the RPC programs read.

@@ -28,6 +28,8 @@ enum Kind {
     Fuse(&'static [&'static str], &'static str),
     /// NFS 4.2 from a server of this machine, which has it on ext4.
     Nfs,
+    /// A directory of the machine that QEMU runs on, from QEMU's server for 9p; with options.
+    Shared9p(&'static str),
 }
 
 /// A file system that is only read, made from a directory.
@@ -92,7 +94,12 @@ const PLACES: &[(&str, &str, Kind)] = &[
     ("FUSE, direct I/O", "fuse", Kind::Fuse(&[], "* direct on")),
     ("FUSE, write-back cache", "fuse", Kind::Fuse(&["writeback-cache"], "")),
     ("NFS 4.2", "nfs4", Kind::Nfs),
+    ("9p", "9p", Kind::Shared9p("cache=none")),
+    ("9p, cached", "9p", Kind::Shared9p("cache=loose")),
 ];
+
+/// The name under which QEMU shares its directory (`tests/kernels/guest.py`).
+const SHARED_TAG: &str = "ringway";
 
 const SHARED: &str = "XFS, blocks shared with a copy";
 
@@ -176,6 +183,9 @@ fn missing(file_system: &str, kind: &Kind) -> Option<String> {
     let device = match kind {
         Kind::Device(device, ..) => device.missing(),
         Kind::Nfs => nfs::missing(),
+        Kind::Shared9p(_) if env::var_os("RINGWAY_GUEST").is_none() => {
+            Some("QEMU shares a directory with guests only".to_owned())
+        }
         _ => None,
     };
     device.or_else(|| {
@@ -247,6 +257,12 @@ impl Mounted {
                 })
             }
             Kind::Nfs => Self::nfs(Self::new(&EXT4)?),
+            Kind::Shared9p(options) => {
+                let mut mounted = Self::in_dir()?;
+                let options = format!("trans=virtio,version=9p2000.L,msize=131072,{options}");
+                mounted.mount(&["-t", "9p", "-o", &options, SHARED_TAG])?;
+                Ok(mounted)
+            }
         }
     }
 
