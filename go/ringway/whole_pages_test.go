@@ -1,5 +1,7 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
+// Devices whose driver takes memory in whole pages.
+
 package ringway
 
 import (
