@@ -25,13 +25,14 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 TIME_LIMIT = 60
 
 # Beginnings of the reasons for which a test may be skipped in CI: what this runner has no words
-# for, what another Python has, and what is too large to install.
+# for, what another Python has, and what is too large to install or for the machine's memory.
 MAY_BE_SKIPPED = (
     "cannot express ",
     "asyncio.timeout is new in 3.11",
     "needs _xxsubinterpreters of 3.12",
     "no such methods; collects at allocations",
     "torch is not installed",
+    "needs 4 GiB of free memory",
 )
 unexpected: list[str] = []
 
