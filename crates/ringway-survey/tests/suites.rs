@@ -81,6 +81,14 @@ struct Difference {
 
 const FUSE: &[&str] = &["FUSE", "FUSE, direct I/O", "FUSE, write-back cache"];
 
+const CACHED_DIRECT_READS: Difference = Difference {
+    places: &[],
+    program: "guarantees",
+    tests: &["contracts::one_a_dropped_pooled_read_touches_no_other_memory"],
+    at_times: true,
+    why: "direct reads are served from the page cache, and may end before another look",
+};
+
 const DIFFERENT: &[Difference] = &[
     Difference {
         places: &["ext4, data=journal"],
@@ -129,22 +137,10 @@ const DIFFERENT: &[Difference] = &[
         why: "kaio leaves these files to threads, into which nothing is injected",
     },
     Difference {
-        places: &[
-            "ext4, data=journal",
-            "btrfs, compressed",
-            "tmpfs",
-            "overlay on ext4",
-            "overlay on XFS",
-            "overlay on tmpfs",
-            "FUSE",
-            "FUSE, direct I/O",
-            "FUSE, write-back cache",
-        ],
-        program: "guarantees",
-        tests: &["contracts::one_a_dropped_pooled_read_touches_no_other_memory"],
-        at_times: true,
-        why: "direct reads are served from the page cache, and may end before another look",
+        places: &["ext4, data=journal", "btrfs, compressed", "tmpfs"],
+        ..CACHED_DIRECT_READS
     },
+    Difference { places: BY_THREADS, ..CACHED_DIRECT_READS },
     Difference {
         places: FUSE,
         program: "conformance",

@@ -567,6 +567,17 @@ pub(super) fn iovecs<'a>(iov: *const libc::iovec, count: usize) -> &'a [libc::io
 }
 
 impl Operation {
+    /// The address of the buffer of a transfer that has one.
+    pub(super) fn address(&self) -> Option<usize> {
+        match (&self.resources, &self.raw) {
+            (Resources::Buffer(buffer), _) => Some(buffer.as_ptr().addr()),
+            (Resources::Spare(spare), _) => Some(spare.address()),
+            (_, Raw::Read(read)) => Some(read.buf.addr()),
+            (_, Raw::Write(write) | Raw::WriteDsync(WriteDsync(write))) => Some(write.buf.addr()),
+            _ => None,
+        }
+    }
+
     /// Whether it is a direct transfer whose memory the device's driver would miss, instead of
     /// refusing it ([`AlignmentSource::Driver`](crate::device::AlignmentSource::Driver)).
     #[inline]
@@ -580,21 +591,14 @@ impl Operation {
     /// without bytes may be anywhere.)
     fn is_in_whole_pages(&self) -> bool {
         let is_page = |address: usize| address.is_multiple_of(MIN_PAGE);
-        match (&self.resources, &self.raw) {
-            (_, raw) if !raw.is_transfer() || raw.bytes() == 0 => true,
-            (Resources::Buffer(buffer), _) => is_page(buffer.as_ptr().addr()),
-            (Resources::Spare(spare), _) => is_page(spare.address()),
-            (_, Raw::Read(read)) => is_page(read.buf.addr()),
-            (_, Raw::Write(write) | Raw::WriteDsync(WriteDsync(write))) => {
-                is_page(write.buf.addr())
+        match &self.raw {
+            Raw::Readv(Readv { iov, count, .. }) | Raw::Writev(Writev { iov, count, .. }) => {
+                let is_whole = |one: &libc::iovec| {
+                    one.iov_len == 0 || is_page(one.iov_base.addr()) && is_page(one.iov_len)
+                };
+                iovecs(*iov, *count).iter().all(is_whole)
             }
-            (_, Raw::Readv(Readv { iov, count, .. }) | Raw::Writev(Writev { iov, count, .. })) => {
-                iovecs(*iov, *count)
-                    .iter()
-                    .filter(|one| one.iov_len > 0)
-                    .all(|one| is_page(one.iov_base.addr()) && is_page(one.iov_len))
-            }
-            _ => true,
+            raw => !raw.is_transfer() || self.address().is_none_or(is_page) || raw.bytes() == 0,
         }
     }
 }

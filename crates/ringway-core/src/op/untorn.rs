@@ -1,7 +1,7 @@
 //! Untorn writes: why one is refused before it is submitted. Pure, except that an operation looks
 //! up facts about its file. The flag itself is part of the write.
 
-use super::{CURRENT_POSITION, Operation, Raw, Resources};
+use super::{CURRENT_POSITION, Operation, Raw};
 use crate::device::AtomicWriteUnit;
 use crate::refusal::limits::Limit;
 use crate::refusal::{Feature, Refusal};
@@ -120,12 +120,6 @@ pub(super) fn is_candidate(operation: &Operation) -> bool {
 pub(super) fn problem(operation: &Operation) -> Option<UntornProblem> {
     let file = operation.file.as_ref()?;
     let appends = file.appends().ok()?;
-    let address = match (&operation.resources, &operation.raw) {
-        (Resources::Buffer(buffer), _) => buffer.as_ptr().addr(),
-        (_, Raw::Write(write)) => write.buf.addr(),
-        (_, Raw::WriteDsync(write)) => write.0.buf.addr(),
-        _ => 0,
-    };
     let mut write = UntornWrite {
         unit: file.known_atomic_write_unit(),
         is_direct: file.is_direct(),
@@ -133,7 +127,7 @@ pub(super) fn problem(operation: &Operation) -> Option<UntornProblem> {
         memory_align: file.direct_io().memory_align,
         file_size: Limit::of_file_size().soft,
         is_block_device: file.is_block_device(),
-        address,
+        address: operation.address().unwrap_or(0),
         offset: operation.raw.offset().unwrap_or(0),
         len: operation.raw.bytes(),
     };

@@ -204,8 +204,8 @@ impl<T: Default> Table<T> {
         }
         if operation.misses_pages() {
             return Some(Reason::Invalid(
-                "the driver of this device (zram) transfers whole pages only: direct I/O needs \
-                 memory that begins at a page, AlignedBuffer::new(n, 4096) for example",
+                "the driver of this device (zram) transfers whole pages only: align the memory of \
+                 direct I/O to 4096 bytes",
             ));
         }
         if count > self.slots.capacity() {

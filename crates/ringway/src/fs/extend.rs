@@ -2,6 +2,7 @@
 
 use super::File;
 use crate::engine::op_result::invalid;
+use ringway_core::device::DirectIo;
 use ringway_core::{AlignedBuffer, errno};
 use std::io;
 
@@ -47,7 +48,9 @@ impl File {
     pub async fn allocate_written(&self, offset: u64, len: u64) -> io::Result<()> {
         self.finish_all_writes().await?;
         let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
-        let align = u64::from(if self.is_direct() { self.alignment().offset_align } else { 1 });
+        // (Of a file that is not direct, the alignment may be found out by opening it once more.)
+        let direct = if self.is_direct() { self.alignment() } else { DirectIo::new(1, 1) };
+        let align = u64::from(direct.offset_align);
         let metadata = self.metadata().await?;
         let refused = match end {
             None => Some("allocate_written: the range ends above i64::MAX"),
@@ -72,9 +75,7 @@ impl File {
             Err(error) if lacks_fallocate(&error) => {}
             allocated => allocated?,
         }
-        // (Of a file that is not direct, the alignment may be found out by opening it once more.)
-        let memory = if self.is_direct() { self.alignment().memory_align as usize } else { 1 };
-        let zeroed = |len: u64| AlignedBuffer::new(len as usize, memory.max(1));
+        let zeroed = |len: u64| AlignedBuffer::for_direct(direct, len as usize);
         let (rest, mut at) = (len % ZEROES, offset);
         let mut zeroes = zeroed(len.min(ZEROES));
         for _ in 0..len / ZEROES {
