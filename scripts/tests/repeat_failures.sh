@@ -38,3 +38,17 @@ status=0
 [ "$(grep -c "assertion failed: 1 == 2" "$work/out")" -eq 2 ] || fail "the details are not repeated"
 [ "$(grep -c "a::backtrace" "$work/out")" -eq 1 ] || fail "the backtrace is repeated"
 grep -q "Compiling something for long" "$work/log" || fail "the log is not whole"
+
+# Of a command that says it in words of its own, the last lines are repeated before make's.
+cat >"$work/failing" <<'END'
+seq 1 60
+echo "failed.c:97: result is 0, not -5"
+echo "make[3]: *** [Makefile:141: sanitized/tests/failed.c] Error 1"
+echo "make[2]: *** [Makefile:301: test-bindings] Error 2"
+exit 2
+END
+"$repeat" "$work/log" sh "$work/failing" >"$work/out" || true
+[ "$(grep -c "result is 0, not -5" "$work/out")" -eq 2 ] || fail "the last lines are not repeated"
+[ "$(grep -cx 60 "$work/out")" -eq 2 ] || fail "the lines before the last are not repeated"
+[ "$(grep -cx 20 "$work/out")" -eq 1 ] || fail "too much is repeated"
+tail -n 2 "$work/out" | grep -q "sanitized/tests/failed.c" || fail "what failed is not last"

@@ -44,6 +44,7 @@ if timeout -k 10 "${TEST_TIMEOUT:-600}" $under "$program" ${cases:+"$cases"} \
     rm -rf "$PWD"
 else
     code=$?
+    echo "--- FAIL: $name ($mode)"
     cat output
     echo "$name ($mode): FAILED with exit code $code, in $scratch" >&2
     exit 1
