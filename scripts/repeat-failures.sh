@@ -39,6 +39,7 @@ awk '
 ' "$log" | tail -n 200
 echo
 echo "In short:"
-failure='^test .*[.]{3} FAILED|^ *--- FAIL|^FAIL|: FAILED with |[*]{3}|^error(\[|:)|: error: |CI is set|Sanitizer:'
+failure='^test .*[.]{3} FAILED|^ *--- FAIL|^FAIL|: FAILED with |[*]{3}|^error(\[|:)|: error: '
+failure="$failure|CI is set|Sanitizer:"
 grep -aE "$failure" "$log" | cut -c 1-160 | awk '!seen[$0]++' | tail -n 15
 exit "$code"
