@@ -7,7 +7,9 @@ one fails the run."""
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import inspect
+import mmap
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -130,6 +132,21 @@ def lines(tmp_path: Path) -> Path:
     return path
 
 
+def cached_pages(fd: int) -> int:
+    """How many pages of a file that is not empty the page cache has; none is read by that."""
+    size = os.fstat(fd).st_size
+    with mmap.mmap(fd, size, access=mmap.ACCESS_COPY) as mapping:
+        found = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+        # (Only while something uses its memory does a mapping have an address.)
+        memory = ctypes.c_char.from_buffer(mapping)
+        result = ctypes.CDLL(None, use_errno=True).mincore(
+            ctypes.c_void_p(ctypes.addressof(memory)), ctypes.c_size_t(size), found
+        )
+        del memory
+    assert result == 0, os.strerror(ctypes.get_errno())
+    return sum(page & 1 for page in found)
+
+
 def drop_cache(path: Path) -> None:
     """Remove a file from the page cache, so that reads of it wait for the disk."""
     fd = os.open(path, os.O_RDONLY)
@@ -138,9 +155,7 @@ def drop_cache(path: Path) -> None:
         # The kernel keeps pages that a processor has just used.
         for _ in range(1000):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            try:
-                os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT)
-            except BlockingIOError:
+            if cached_pages(fd) == 0:
                 return
             time.sleep(0.001)
         raise AssertionError(f"{path} stays in the page cache")
