@@ -77,6 +77,9 @@ impl PollFd {
 /// Waits until one of these is readable, for at most `limit`; returns which ones are. The wait may
 /// end earlier, after a signal.
 ///
+/// If the limit of descriptors (RLIMIT_NOFILE) has become less than their number, `poll(2)` is
+/// refused: this then returns after a millisecond at most, as if all were readable.
+///
 /// On Windows they are event objects: [`Event`]s and the descriptors of queues, at most 64.
 ///
 /// Errors: those of `poll(2)`.

@@ -19,6 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::{Duration, Instant};
 
+/// How long a wait takes at most that the kernel has refused.
+const PAUSE: Duration = Duration::from_millis(1);
+
 impl EventFd {
     pub(crate) fn borrow(&self) -> BorrowedFd<'_> {
         // SAFETY: this value keeps it open.
@@ -95,13 +98,15 @@ pub(crate) fn timespec(duration: Duration) -> libc::timespec {
 }
 
 /// Waits until a descriptor is readable; returns which ones are. None are after `until` or a
-/// signal.
+/// signal. All of them may be if the limit of descriptors (RLIMIT_NOFILE) has become less than
+/// their number, which makes the kernel refuse the call: this returns soon then, and the caller
+/// looks.
 pub(crate) fn wait_readable<const N: usize>(
     fds: [RawFd; N],
     until: Option<Instant>,
 ) -> io::Result<[bool; N]> {
     let mut polls = fds.map(poll_for_input);
-    poll(&mut polls, left(until))?;
+    poll_or_pause(&mut polls, left(until))?;
     Ok(polls.map(|poll| poll.revents != 0))
 }
 
@@ -111,7 +116,7 @@ pub(crate) fn poll_readable(
     limit: Option<Duration>,
 ) -> io::Result<Vec<bool>> {
     let mut polls: Vec<_> = fds.iter().map(|fd| poll_for_input(fd.number())).collect();
-    poll(&mut polls, limit)?;
+    poll_or_pause(&mut polls, limit)?;
     Ok(polls.iter().map(|poll| poll.revents != 0).collect())
 }
 
@@ -124,6 +129,20 @@ pub(crate) fn poll_now(fd: RawFd, events: i16) -> io::Result<i16> {
 
 fn poll_for_input(fd: RawFd) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+}
+
+/// As [`poll`]. If the kernel refuses so many, pauses, and all may be ready.
+fn poll_or_pause(polls: &mut [libc::pollfd], limit: Option<Duration>) -> io::Result<()> {
+    match poll(polls, limit) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            std::thread::sleep(limit.map_or(PAUSE, |limit| limit.min(PAUSE)));
+            for poll in polls {
+                poll.revents = poll.events;
+            }
+            Ok(())
+        }
+        result => result,
+    }
 }
 
 /// `ppoll(2)`; a signal ends it without an error.

@@ -596,20 +596,28 @@ fn no_descriptors_left_for_a_task() {
             block_on(file.read_at(vec![0; 4], 0)).0.unwrap();
             block_on(file.sync_all()).unwrap();
             let before = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-            let none = libc::rlimit {
-                rlim_cur: 3,
-                rlim_max: before.maximum.unwrap_or(libc::RLIM_INFINITY),
-            };
-            // SAFETY: `none` is a live value that the call only reads.
-            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &none) }, 0);
-            assert!(std::fs::File::open("/dev/null").is_err());
-            runtime.block_on(async {
-                for at in 0..50 {
-                    assert_eq!(file.read_at(vec![0; 4], at * 4096).await.0.unwrap(), 4);
+            let maximum = before.maximum.unwrap_or(libc::RLIM_INFINITY);
+            // With a limit of none at all, `poll(2)` refuses those that are open as well.
+            for most in [3, 0] {
+                let limit = libc::rlimit { rlim_cur: most, rlim_max: maximum };
+                // SAFETY: `limit` is a live value that the call only reads.
+                assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+                assert!(std::fs::File::open("/dev/null").is_err());
+                let read_all = async || {
+                    for at in 0..50 {
+                        assert_eq!(file.read_at(vec![0; 4], at * 4096).await.0.unwrap(), 4);
+                    }
+                };
+                if most > 0 {
+                    runtime.block_on(read_all());
+                } else {
+                    block_on(read_all());
                 }
-            });
-            let back =
-                libc::rlimit { rlim_cur: before.current.unwrap_or(libc::RLIM_INFINITY), ..none };
+            }
+            let back = libc::rlimit {
+                rlim_cur: before.current.unwrap_or(libc::RLIM_INFINITY),
+                rlim_max: maximum,
+            };
             // SAFETY: `back` is a live value that the call only reads.
             assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &back) }, 0);
             std::thread::sleep(MS);

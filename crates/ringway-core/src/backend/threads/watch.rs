@@ -317,6 +317,10 @@ impl PollSet {
         self.interrupted =
             ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
         self.back_off = ready < 0 && !self.interrupted;
+        if self.back_off {
+            // It has not waited: the limit of descriptors may be below their number now.
+            std::thread::sleep(BACK_OFF);
+        }
         ready > 0
     }
 
