@@ -340,6 +340,21 @@ impl File {
         Ok(unsafe { sys::owned(inner.fd) })
     }
 
+    /// Whether clones of the file or operations on it exist besides this one. They may end at any
+    /// time; without any, none can come.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// let file = ringway_core::File::open("/etc/passwd")?;
+    /// assert!(!file.is_shared());
+    /// let clone = file.clone();
+    /// assert!(file.is_shared() && clone.is_shared());
+    /// # Ok(()) }
+    /// ```
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.inner) > 1
+    }
+
     /// From now on the last clone of the file closes it on a thread of its own if closing may wait
     /// for a server (FUSE, NFS) or a device, so that no thread that drops a clone waits for that.
     /// Files on local file systems are closed at once, as before.

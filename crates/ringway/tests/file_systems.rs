@@ -186,6 +186,24 @@ fn is_an_answer(answer: i32) {
     });
 }
 
+/// What a sync answers is told once: a second one would succeed, and the data be lost.
+#[test]
+fn a_sync_is_made_once() {
+    on_each("sync", &[], |engine, hostile| {
+        block_on(async {
+            for answer in [libc::EACCES, libc::EPERM, libc::EROFS, libc::EINTR, libc::EAGAIN] {
+                hostile.set("clear").unwrap();
+                let file = open(engine, hostile, false).await;
+                let before = hostile.count("fsync").unwrap().requests;
+                hostile.set(&format!("file fsync fail {answer} 1")).unwrap();
+                assert_eq!(errno(file.sync_data().await), Some(answer));
+                assert_eq!(hostile.count("fsync").unwrap().requests, before + 1, "{answer}");
+                file.sync_data().await.unwrap();
+            }
+        });
+    });
+}
+
 /// More reads than the server is given at one time, each of which takes long: none keeps the task
 /// in a poll, and neither does an attribute that the server does not tell.
 #[test]

@@ -241,6 +241,8 @@ impl<T: Default> InFlight<T> {
             libc::ECANCELED if by_thread || self.operation.raw.is_sync() => {
                 self.is_well_known() && self.retries <= MAX_CANCELED
             }
+            // A server may have answered that to the write of the data, which is told once.
+            libc::EINTR if self.operation.raw.is_sync() => self.is_well_known(),
             libc::EINTR | libc::ECANCELED => true,
             _ => false,
         }
@@ -372,6 +374,9 @@ impl<T: Default> InFlight<T> {
             && !self.use_fallback
             && self.cancel_cause == CancelCause::None
             && (!self.is_close() || self.may_close_again)
+            // (The kernel tells of a lost write once, with what a server has answered to it: a
+            // second sync would succeed.)
+            && (!self.operation.raw.is_sync() || self.is_well_known())
     }
 
     /// A file without offsets ignores an offset that is given. io_uring does so for pipes but not

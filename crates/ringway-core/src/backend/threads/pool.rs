@@ -896,8 +896,8 @@ pub(super) fn run(task: &Task, calls: &mut u64) -> TaskResult {
 /// EAGAIN; only an NVMe namespace that has no path at the moment is asked again.
 fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
     let retries = if matches!(raw, Raw::Flush(_)) { MAX_EAGAIN_RETRIES } else { 0 };
-    // An interrupted close has closed the descriptor.
-    let after_signals = !matches!(raw, Raw::Close(_));
+    // An interrupted close has closed the descriptor, and what a sync answers is told once.
+    let after_signals = !matches!(raw, Raw::Close(_)) && !raw.is_sync();
     retry_call(retries, after_signals, || {
         *calls += 1;
         raw.call()
