@@ -265,10 +265,11 @@ func (f *File) SyncRange(off, n int64, what RangeSync) error {
 	})
 }
 
-// isRefusal reports whether the kernel refused a SyncRange, and looked at no data.
+// isRefusal reports whether the kernel refused a SyncRange, and looked at no data. (A missing
+// permission is none: a server may have refused data with it that it had accepted before.)
 func isRefusal(err error) bool {
 	for _, refusal := range []error{errors.ErrUnsupported, syscall.EINVAL, syscall.EBADF,
-		syscall.ESPIPE, syscall.EPERM, syscall.EINTR} {
+		syscall.ESPIPE, syscall.EINTR} {
 		if errors.Is(err, refusal) {
 			return true
 		}

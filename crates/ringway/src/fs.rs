@@ -85,4 +85,5 @@ pub use ringway_core::op::Position;
 pub use ringway_core::op::{Advice, FileType, Metadata};
 #[doc(no_inline)]
 pub use std::fs::Permissions;
+pub(crate) use sync::SyncKind;
 pub use warm::{UnreadRange, Warmed};

@@ -153,15 +153,13 @@ impl Drop for Ticket {
 }
 
 /// Whether an operation that failed with this error may have taken the kernel's report. Not if it
-/// was cancelled or if the call is invalid or missing, which is found before the file is synced.
+/// was cancelled or if the call is invalid or missing, which is found before the file is synced. (A
+/// missing permission is not: a server that has withdrawn it refuses data that was accepted before,
+/// and the kernel reports that as the error of the lost write.)
 fn may_stand_for_lost_writes(error: Error) -> bool {
     let is_refusal = matches!(
         io::Error::from(error).kind(),
-        io::ErrorKind::InvalidInput
-            | io::ErrorKind::Unsupported
-            | io::ErrorKind::PermissionDenied
-            | io::ErrorKind::ReadOnlyFilesystem
-            | io::ErrorKind::NotSeekable
+        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported | io::ErrorKind::NotSeekable
     );
     !error.is_cancelled() && !is_refusal
 }
@@ -246,10 +244,17 @@ mod tests {
 
     #[test]
     fn refusals_are_not_remembered() {
-        for errno in [libc::EINVAL, libc::ENOSYS, libc::EOPNOTSUPP, libc::EPERM] {
+        let remembered = |errno| {
             let ledger = SyncLedger::new();
             let _ = ledger.begin().end(Err(error(errno)));
-            assert_eq!(ledger.error(ledger.since_reported(), true), None, "{errno}");
+            ledger.error(ledger.since_reported(), true).is_some()
+        };
+        for errno in [libc::EINVAL, libc::ENOSYS, libc::EOPNOTSUPP, libc::ESPIPE] {
+            assert!(!remembered(errno), "{errno}");
+        }
+        // What a server answers to the write of data that it had allowed before.
+        for errno in [libc::EIO, libc::ENOSPC, libc::EROFS, libc::EACCES, libc::EPERM] {
+            assert!(remembered(errno), "{errno}");
         }
     }
 

@@ -79,11 +79,15 @@ impl Cursor {
     ///
     /// Errors: EINVAL if the file system has no file of this length.
     pub(super) fn release(&self, file: &CoreFile) -> std::io::Result<()> {
+        file.with_std(|file| self.seek(file))
+    }
+
+    /// As [`release`](Self::release).
+    pub(super) fn seek(&self, mut file: &std::fs::File) -> std::io::Result<()> {
         if self.kind == CursorKind::Stream {
             return Ok(());
         }
-        let to = std::io::SeekFrom::Start(self.position());
-        file.with_std(|mut file| file.seek(to)).map(drop)
+        file.seek(std::io::SeekFrom::Start(self.position())).map(drop)
     }
 }
 

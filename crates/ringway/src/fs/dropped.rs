@@ -1,9 +1,11 @@
 //! What dropped handles of an open file still write in the background: who closes or syncs the
 //! file waits for it, and learns of its error.
 
+use super::pooled::clone_error;
 use crate::Engine;
 use crate::engine::op_result::forked;
 use crate::engine::wake_all;
+use std::future::poll_fn;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +22,12 @@ pub(crate) struct DroppedWrites {
 
 #[derive(Debug, Default)]
 struct DroppedState {
-    /// Of a write that has failed, until a caller is told.
+    /// Of the last write that has failed.
     error: Option<io::Error>,
+    /// How many have failed.
+    errors: u64,
+    /// The value of `errors` when a caller was last told.
+    reported: u64,
     waiters: Vec<Waker>,
 }
 
@@ -58,25 +64,38 @@ impl DroppedWrites {
         self.engine.inner.is_current()
     }
 
-    /// Waits until all are written. Returns the error of one that has failed, once.
-    pub(super) fn poll_idle(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Waits until all are written. Errors: that of one that has failed, unless a caller was told
+    /// of it before this one began to wait.
+    pub(super) async fn idle(&self) -> io::Result<()> {
+        let mut since = None;
+        poll_fn(|cx| self.poll_idle(&mut since, cx)).await
+    }
+
+    fn poll_idle(&self, since: &mut Option<u64>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.is_current() {
             let is_idle = self.running() == 0;
             return Poll::Ready(if is_idle { Ok(()) } else { Err(forked()) });
         }
         let mut state = self.lock();
+        let since = *since.get_or_insert(state.reported);
         if self.running() > 0 {
             if !state.waiters.iter().any(|waiter| waiter.will_wake(cx.waker())) {
                 state.waiters.push(cx.waker().clone());
             }
             return Poll::Pending;
         }
-        Poll::Ready(state.error.take().map_or(Ok(()), Err))
+        let error = state.error.as_ref().filter(|_| state.errors > since).map(clone_error);
+        if error.is_some() {
+            state.reported = state.errors;
+        }
+        Poll::Ready(error.map_or(Ok(()), Err))
     }
 
     /// A write of a dropped handle has failed.
-    pub(super) fn note(&self, error: io::Error) {
-        self.lock().error = Some(error);
+    pub(crate) fn note(&self, error: io::Error) {
+        let mut state = self.lock();
+        state.errors += 1;
+        state.error = Some(error);
     }
 
     fn running(&self) -> usize {

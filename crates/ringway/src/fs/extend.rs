@@ -1,6 +1,7 @@
 //! Extends a file by blocks that are written.
 
 use super::File;
+use super::sync::SyncKind;
 use crate::engine::op_result::invalid;
 use ringway_core::device::DirectIo;
 use ringway_core::{AlignedBuffer, errno};
@@ -46,6 +47,7 @@ impl File {
     /// # Ok(()) }
     /// ```
     pub async fn allocate_written(&self, offset: u64, len: u64) -> io::Result<()> {
+        let errors = self.unreported_errors()?;
         self.finish_all_writes().await?;
         let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
         // (Of a file that is not direct, the alignment may be found out by opening it once more.)
@@ -86,7 +88,7 @@ impl File {
         if rest > 0 {
             self.write_all_at(zeroed(rest), at).await.0?;
         }
-        self.sync_data().await
+        self.sync(SyncKind::Data, errors).await
     }
 }
 

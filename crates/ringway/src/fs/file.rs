@@ -4,7 +4,7 @@
 use super::cursor::Cursor;
 use super::dropped::DroppedWrites;
 use super::sequential::Sequential;
-use super::sync::{SyncErrors, SyncKind, Syncs};
+use super::sync::{SyncKind, Syncs};
 use super::{OpenOptions, TryLockError};
 use crate::Engine;
 use crate::engine::op_result;
@@ -298,16 +298,16 @@ impl File {
     /// If the future is dropped, the sync goes on for others who wait for it; without them it is
     /// cancelled.
     pub async fn sync_all(&self) -> io::Result<()> {
-        self.finish_all_writes().await?;
-        self.sync(SyncKind::All, SyncErrors::Unreported).await
+        let errors = self.unreported_errors()?;
+        self.sync_written(SyncKind::All, errors).await
     }
 
     /// As [`sync_all`](Self::sync_all), without metadata that reading the data does not need
     /// (times, for example): `fdatasync(2)`. If others wait for [`sync_all`](Self::sync_all), it
     /// may be that.
     pub async fn sync_data(&self) -> io::Result<()> {
-        self.finish_all_writes().await?;
-        self.sync(SyncKind::Data, SyncErrors::Unreported).await
+        let errors = self.unreported_errors()?;
+        self.sync_written(SyncKind::Data, errors).await
     }
 
     /// Writes a range of the file to the device and waits for it: `sync_file_range(2)`. This is not
@@ -427,6 +427,8 @@ impl File {
         );
         duplicate.dont_cache = self.dont_cache;
         let _ = duplicate.inner.cursor.set(Arc::clone(self.cursor()));
+        // Whoever syncs or closes one of the two waits for what handles of both have accepted.
+        let _ = duplicate.inner.dropped.set(Arc::clone(self.dropped_writes()));
         duplicate.set_max_buf_size(self.max_buf_size());
         Ok(duplicate)
     }
@@ -482,15 +484,12 @@ impl File {
         drop(self.sequential);
         let busy = || invalid("close: other clones of the file, or operations on it, still exist");
         let inner = Arc::try_unwrap(self.inner).map_err(|_| busy())?;
-        match op_result::nothing(
-            OpFuture::new(
-                &inner.engine.inner,
-                Schedule::Immediate(Lane::Call),
-                op::close(inner.core),
-            )
-            .await,
-        ) {
-            Err(error) if error.raw_os_error() == Some(errno::EBUSY) => Err(busy()),
+        let held = inner.core.is_shared();
+        let close = op::close(inner.core);
+        let schedule = Schedule::Immediate(Lane::Call);
+        match op_result::nothing(OpFuture::new(&inner.engine.inner, schedule, close).await) {
+            // (A file system may answer that, too.)
+            Err(error) if held && error.raw_os_error() == Some(errno::EBUSY) => Err(busy()),
             result => result,
         }
     }
@@ -566,7 +565,12 @@ impl File {
         let mut pause = Duration::from_micros(50);
         loop {
             core = match core.into_fd() {
-                Ok(fd) => return Ok(fd.into()),
+                Ok(fd) => {
+                    let file = fd.into();
+                    // An operation that has ended meanwhile may have moved the position.
+                    cursor.get().map_or(Ok(()), |cursor| cursor.seek(&file))?;
+                    return Ok(file);
+                }
                 Err(held) => held,
             };
             // An orphaned operation wakes no task when it ends, so this polls.

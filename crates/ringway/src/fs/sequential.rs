@@ -212,11 +212,11 @@ impl File {
 
     /// As [`finish_writes`](Self::finish_writes), with those of dropped handles.
     ///
-    /// Errors: also that of a write of a dropped handle, once.
+    /// Errors: also that of a write of a dropped handle, to all who wait for it.
     pub(super) async fn finish_all_writes(&self) -> io::Result<()> {
         self.finish_writes().await?;
         match self.known_dropped_writes() {
-            Some(writes) => poll_fn(|cx| writes.poll_idle(cx)).await,
+            Some(writes) => writes.idle().await,
             None => Ok(()),
         }
     }

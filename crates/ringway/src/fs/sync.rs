@@ -58,7 +58,7 @@ type SyncOperation = Pin<Box<dyn Future<Output = OpResult> + Send>>;
 
 /// What is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SyncKind {
+pub(crate) enum SyncKind {
     /// `fdatasync(2)`.
     Data,
     /// `fsync(2)`.
@@ -67,9 +67,9 @@ pub(super) enum SyncKind {
 
 /// Which errors of other operations on the file a sync returns.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum SyncErrors {
-    /// All that no sync has returned yet.
-    Unreported,
+pub(crate) enum SyncErrors {
+    /// Those that no sync had returned at that moment, and later ones. The caller reports them.
+    Unreported(Since),
     /// Those that have occurred since then. The sync is part of a durable write, which does not
     /// report errors of earlier writes.
     Since(Since),
@@ -195,14 +195,14 @@ struct SyncWait<'a> {
     round: Arc<Round>,
     wait: TicketWait,
     errors: SyncErrors,
-    since: Since,
     has_yielded: bool,
 }
 
 impl SyncWait<'_> {
     fn result(&self, outcome: Outcome) -> io::Result<()> {
-        let reports = matches!(self.errors, SyncErrors::Unreported);
-        if let Some(error) = self.file.syncs().ledger.error(self.since, reports) {
+        let reports = matches!(self.errors, SyncErrors::Unreported(_));
+        let (SyncErrors::Unreported(since) | SyncErrors::Since(since)) = self.errors;
+        if let Some(error) = self.file.syncs().ledger.error(since, reports) {
             return Err(failure(error));
         }
         match self.round.refused.get() {
@@ -248,25 +248,36 @@ impl Drop for SyncWait<'_> {
 }
 
 impl File {
+    /// The errors that a sync returns which is asked for now. To be called before anything that
+    /// takes time: another sync may return them meanwhile, and then they are this one's, too, since
+    /// the lost writes may be those that it waits for. Errors: ECHILD in a forked child.
+    pub(crate) fn unreported_errors(&self) -> io::Result<SyncErrors> {
+        if !self.engine().inner.is_current() {
+            return Err(forked());
+        }
+        Ok(SyncErrors::Unreported(self.syncs().ledger.since_reported()))
+    }
+
+    /// Waits until what handles of the file have accepted is written, and syncs it.
+    pub(crate) async fn sync_written(&self, kind: SyncKind, errors: SyncErrors) -> io::Result<()> {
+        self.finish_all_writes().await?;
+        self.sync(kind, errors).await
+    }
+
     /// Syncs the file, together with others who wait for that.
     pub(super) async fn sync(&self, kind: SyncKind, errors: SyncErrors) -> io::Result<()> {
         if !self.engine().inner.is_current() {
             return Err(forked());
         }
-        let syncs = self.syncs();
-        // Before anything that may take time: another sync may report the error meanwhile.
-        let since = match errors {
-            SyncErrors::Unreported => syncs.ledger.since_reported(),
-            SyncErrors::Since(since) => since,
-        };
         // A sync may complete at once (on a file system in memory), so the task must yield
         // sometimes.
         poll_fn(|cx| poll_proceed(cx, 0)).await;
         if !self.engine().inner.is_current() {
             return Err(forked());
         }
+        let syncs = self.syncs();
         let (round, wait) = (syncs.join(kind), TicketWait::new(&syncs.ledger));
-        SyncWait { file: self, round, wait, errors, since, has_yielded: false }.await
+        SyncWait { file: self, round, wait, errors, has_yielded: false }.await
     }
 
     /// For an operation with this ticket that has succeeded: waits for those that were in flight

@@ -278,8 +278,8 @@ impl File {
     }
 
     /// Reads into several buffers, one after the other: `preadv(2)`. As [`read_at`](Self::read_at),
-    /// except that direct I/O must be aligned (EINVAL). Only the first 1024 buffers that are not
-    /// empty are used.
+    /// except that direct I/O must be aligned (EINVAL). At most 1024 buffers are used: the first
+    /// that is not empty, and those after it.
     pub async fn read_vectored_at<B: IoBuffer>(
         &self,
         buffers: Vec<B>,
@@ -303,8 +303,8 @@ impl File {
     }
 
     /// Writes several buffers, one after the other: `pwritev(2)`. As [`write_at`](Self::write_at);
-    /// direct I/O must be aligned (EINVAL). Only the first 1024 buffers that are not empty are
-    /// written.
+    /// direct I/O must be aligned (EINVAL). At most 1024 buffers are written: the first that is not
+    /// empty, and those after it.
     pub async fn write_vectored_at<B: IoBuffer>(
         &self,
         buffers: Vec<B>,

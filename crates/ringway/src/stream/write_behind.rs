@@ -27,7 +27,7 @@ pub(super) struct WriteBehind {
     writes: VecDeque<PendingWrite>,
     /// Everything before this offset has been written.
     written: u64,
-    /// The first write's error was reported, and it has not been written since.
+    /// An error was reported, and the caller has done nothing about it yet.
     reported: bool,
     /// See [`Truncation::zeroes`].
     zeroes: u64,
@@ -124,6 +124,7 @@ impl WriteBehind {
     fn push(&mut self, end: u64, job: WriteJob) {
         debug_assert!(!self.truncates(), "a write beside a truncation");
         let truncates = job.truncation.is_some();
+        self.reported = false;
         self.push_write(end, WriteState::Running(start(&self.file, job)), truncates);
     }
 
@@ -167,7 +168,7 @@ impl WriteBehind {
             match result {
                 Ok(()) => {
                     self.file.engine().inner.pool.put(job.buffer);
-                    (self.written, self.reported, self.zeroes) = (first.end, false, 0);
+                    (self.written, self.zeroes) = (first.end, 0);
                     self.writes.pop_front();
                 }
                 Err(_) if std::mem::take(&mut first.covered) => {
@@ -206,7 +207,13 @@ impl WriteBehind {
         self.written
     }
 
-    /// Whether an error was reported for data that has not been written since.
+    /// After an error that was reported, the caller writes more.
+    pub(super) fn goes_on(&mut self) {
+        self.reported = false;
+    }
+
+    /// Whether an error was reported for what is unwritten, and nothing was written or started
+    /// after that.
     pub(super) fn error_reported(&self) -> bool {
         self.reported
     }
@@ -239,7 +246,10 @@ impl WriteBehind {
     fn start_first(&mut self) {
         let Some(first) = self.writes.front_mut() else { return };
         first.write = match std::mem::replace(&mut first.write, WriteState::Taken) {
-            WriteState::Waiting(job) => WriteState::Running(start(&self.file, job)),
+            WriteState::Waiting(job) => {
+                self.reported = false;
+                WriteState::Running(start(&self.file, job))
+            }
             other => other,
         };
     }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::align::{MAX_OFFSET, in_memory};
 use crate::engine::{COPY_STEP, poll_proceed_in_memory, run_in_background};
-use crate::fs::File;
+use crate::fs::{File, SyncKind};
 use crate::pool::Pool;
 use ringway_core::Buffer;
 use std::fmt;
@@ -235,14 +235,18 @@ impl Writer {
     /// Errors: those of both. An error of the sync is reported once; after it, written data may be
     /// lost, and the sync is not retried.
     pub async fn sync_data(&mut self) -> io::Result<()> {
-        self.flush().await?;
-        self.file.sync_data().await
+        self.sync(SyncKind::Data).await
     }
 
     /// As [`sync_data`](Self::sync_data), including all metadata: [`File::sync_all`].
     pub async fn sync_all(&mut self) -> io::Result<()> {
+        self.sync(SyncKind::All).await
+    }
+
+    async fn sync(&mut self, kind: SyncKind) -> io::Result<()> {
+        let errors = self.file.unreported_errors()?;
         self.flush().await?;
-        self.file.sync_all().await
+        self.file.sync_written(kind, errors).await
     }
 
     /// Returns the offset in the file of the next byte to be accepted.
@@ -319,7 +323,11 @@ impl Writer {
             }
         };
         let taken = current.append(bytes);
-        if current.is_full() {
+        let is_full = current.is_full();
+        if !begun {
+            self.write_behind.goes_on();
+        }
+        if is_full {
             // Submit it at once if possible. This call has accepted bytes, so the next call returns
             // any error.
             self.write_behind.reap(cx);
@@ -603,6 +611,7 @@ impl Drop for Writer {
         }
         if let Some(error) = self.held.take() {
             report_loss(self.unwritten(), &error);
+            self.file.dropped_writes().note(error);
         } else if !self.write_behind.error_reported() {
             let behind = WriteBehind::new(self.file.clone(), self.write_behind.end());
             let mut rest = Self {

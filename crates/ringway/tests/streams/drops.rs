@@ -69,6 +69,37 @@ async fn what_a_dropped_writer_has_accepted_is_written() {
     }
 }
 
+/// The error of what a dropped handle had accepted reaches everybody who waits for it, also with a
+/// duplicate of the descriptor, and is told once.
+#[tokio::test]
+async fn all_who_wait_for_a_dropped_writer_learn_of_its_error() {
+    let (_dir, path) = sample(b"");
+    let file = open(&failing(1000), &path, false);
+    // (A duplicate of a file whose handles had left nothing so far.)
+    let duplicate = file.try_clone().await.unwrap();
+    let mut writer = file.clone().writer();
+    writer.write_all(b"12345").await.unwrap();
+    drop(writer);
+    let (one, two) = futures::join!(file.sync_all(), duplicate.sync_data());
+    for result in [one, two] {
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO));
+    }
+    drop(duplicate);
+    // (A sync would fail as well: all operations do.)
+    assert!(file.into_std().await.is_ok(), "it was told before");
+}
+
+/// A writer whose error nobody has seen, since the call that met it had accepted bytes.
+#[tokio::test]
+async fn an_error_that_a_dropped_writer_held_is_one_of_the_next_sync() {
+    let (_dir, path) = sample(b"");
+    let file = open(&failing(1000), &path, false);
+    let mut writer = file.clone().writer().chunk(4096).write_behind(1);
+    writer.write_all(&pattern(0, 5 * 4096)).await.unwrap();
+    drop(writer);
+    assert_eq!(file.close().await.unwrap_err().raw_os_error(), Some(libc::EIO));
+}
+
 /// The child process of `a_dropped_writer_reports_lost_bytes`.
 #[test]
 #[ignore = "runs in the child process of the next test"]

@@ -65,6 +65,19 @@ async fn fill(dir: &Path) {
         writer.write_all(&content[at..]).await.unwrap();
         writer.flush().await.unwrap();
         assert!(std::fs::read(&path).unwrap() == content);
+        // A writer that has accepted more after the error writes all of it when it is dropped.
+        let file = open(engine, &path, false);
+        file.set_len(0).await.unwrap();
+        std::fs::write(&ballast, vec![0; 512 << 10]).unwrap();
+        let mut writer = file.clone().writer().chunk(64 << 10).write_behind(4);
+        while writer.write_all(&[1; 4096]).await.is_ok() {}
+        std::fs::remove_file(&ballast).unwrap();
+        writer.write_all(b"more").await.unwrap();
+        let end = writer.position();
+        drop(writer);
+        file.sync_data().await.unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), end);
+        assert!(std::fs::read(&path).unwrap().ends_with(b"\x01more"));
         std::fs::remove_file(&path).unwrap();
     }
 }
