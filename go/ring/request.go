@@ -125,14 +125,12 @@ func (q *Request) release() {
 	}
 }
 
-// Reset drops the references of an idle request, so that a pool of requests keeps no buffers
-// reachable. UserData stays. It panics if the request is in flight.
+// Reset makes an idle request a NOP, so that a pool of requests keeps no buffers reachable. UserData
+// stays. It panics if the request is in flight.
 func (q *Request) Reset() {
-	q.mustBeIdle()
-	if q.extra != nil || q.other != nil {
-		q.prepare(OpNop, -1)
-	}
-	q.buf = nil
+	// Nothing of the operation may stay: pushed again, it would have the kernel access memory that
+	// is no longer pinned.
+	q.prepare(OpNop, -1)
 }
 
 // InFlight reports whether the request was pushed and its last completion was not reaped.
