@@ -96,7 +96,7 @@ func (f *File) readInto(r io.Reader) (n int64, err error) {
 
 // WriteTo copies to w as [os.File.WriteTo] does: by the kernel alone if it can. A writer with a
 // ReadFrom method (a connection, an http.ResponseWriter) receives a reader with the descriptor of
-// the file, and may send it with sendfile(2).
+// the file, and may send it with sendfile(2), unless [File.SyscallConn] refuses that.
 func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 	if f == nil {
 		return 0, os.ErrInvalid

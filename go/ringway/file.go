@@ -115,7 +115,9 @@ func (f *File) OSFile() *os.File { return f.file }
 
 // SyscallConn returns a raw connection to the descriptor, as [os.File.SyscallConn] does. Package
 // net uses it to send a file with sendfile(2). It fails with EOPNOTSUPP for a file that is open
-// for direct I/O: a user of the raw descriptor does not know the required alignment.
+// for direct I/O, since a user of the raw descriptor does not know the required alignment, and for
+// one whose transfers leave no pages ([File.SetDontCache]), since sendfile(2) would. [File.OSFile]
+// has a raw connection in any case.
 func (f *File) SyscallConn() (syscall.RawConn, error) {
 	if f == nil {
 		return nil, os.ErrInvalid
@@ -123,7 +125,7 @@ func (f *File) SyscallConn() (syscall.RawConn, error) {
 	if f.refs.closed() {
 		return nil, f.fail("syscallconn", os.ErrClosed)
 	}
-	if f.direct {
+	if !f.kernelCopies() {
 		return nil, f.fail("syscallconn", syscall.EOPNOTSUPP)
 	}
 	return f.file.SyscallConn()
