@@ -134,7 +134,9 @@ func (f *File) SyscallConn() (syscall.RawConn, error) {
 // Close closes the file. Like [os.File.Close], it does not wait for operations in progress: they
 // run to completion, and the last one closes the descriptor. New operations fail with
 // [os.ErrClosed]. [File.ReadFrom] and [File.WriteTo] fail with os.ErrClosed at their next step, and
-// so do operations that wait in a pipe.
+// so do operations that wait in a pipe. A step of what the kernel copies is at most 16 MiB; a Unix
+// socket or an http.ResponseWriter that sends a file by its descriptor sends it to the end, as with
+// os.File.
 func (f *File) Close() error {
 	if f == nil {
 		return os.ErrInvalid
