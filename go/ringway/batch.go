@@ -176,7 +176,7 @@ func (f *File) appendBatch(ctx context.Context, batch []Transfer) {
 	}
 	n, err := 0, error(nil)
 	if f.storage {
-		n, err = f.writeAll(ctx, buffer.memory[:total], atCurrent)
+		n, err = f.writeHere(ctx, buffer.memory[:total])
 	} else {
 		n, err = f.file.Write(buffer.memory[:total])
 	}

@@ -257,6 +257,9 @@ func (f *File) submitBatch(ctx context.Context, op opcode, batch []Transfer) {
 			continue
 		}
 		if op == opWrite {
+			if f.checkAligned(len(w.p), w.off) != nil {
+				continue
+			}
 			kernelReads(w.p)
 		}
 		r := f.request(op, w.p, w.off)
