@@ -25,6 +25,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/parquet-go/parquet-go"
@@ -100,8 +101,10 @@ func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
 				group, chunk.TotalCompressedSize, begin, size)
 		}
 		end := begin + chunk.TotalCompressedSize
-		wanted = append(wanted, part{begin: begin &^ (page - 1),
-			end: (end + page - 1) &^ (page - 1)})
+		if over := end & (page - 1); over != 0 && end <= math.MaxInt64-page {
+			end += page - over
+		}
+		wanted = append(wanted, part{begin: begin &^ (page - 1), end: end})
 	}
 	slices.SortFunc(wanted, func(x, y part) int { return cmp.Compare(x.begin, y.begin) })
 	for _, w := range wanted {

@@ -395,6 +395,55 @@ func (m *measured) ReadBatch(batch []ringway.Transfer) error {
 	return m.File.ReadBatch(batch)
 }
 
+// longest is the longest file there can be: the beginning and the end are those of another one. It
+// refuses reads that would end beyond the largest offset, as the kernel does.
+type longest struct{ content []byte }
+
+func (l *longest) ReadAt(p []byte, off int64) (int, error) {
+	if off > math.MaxInt64-int64(len(p)) {
+		return 0, syscall.EINVAL
+	}
+	at := min(off, int64(len(l.content)))
+	if end := math.MaxInt64 - int64(len(l.content)); off >= end {
+		at = off - end
+	}
+	n := copy(p, l.content[at:])
+	clear(p[n:])
+	return len(p), nil
+}
+
+func (l *longest) ReadBatch(batch []ringway.Transfer) error {
+	for i := range batch {
+		t := &batch[i]
+		if t.N, t.Err = l.ReadAt(t.P, t.Off); t.Err != nil {
+			return t.Err
+		}
+	}
+	return nil
+}
+
+// A chunk in the last page before 2^63 is read: no end is rounded up to beyond it.
+func TestFetchAtTheLargestOffset(t *testing.T) {
+	var b bytes.Buffer
+	rows(t, &b)
+	ahead := ringwayparquet.NewAhead(&longest{b.Bytes()})
+	defer ahead.Release()
+	file, err := parquet.OpenFile(ahead, math.MaxInt64)
+	must(t, err)
+	chunk := &file.Metadata().RowGroups[0].Columns[0].MetaData
+	for _, end := range []int64{0, 1, 4094, 4095, 4096, 4097, 10_000} {
+		chunk.DataPageOffset, chunk.DictionaryPageOffset = math.MaxInt64-end-1000, 0
+		chunk.TotalCompressedSize = 1000
+		must(t, ahead.Fetch(file, 0, 0))
+		p := make([]byte, 1000)
+		n, err := ahead.ReadAt(p, chunk.DataPageOffset)
+		if want := b.Bytes()[int64(b.Len())-end-1000:][:1000]; n != len(p) || err != nil ||
+			!bytes.Equal(p, want) {
+			t.Errorf("%d bytes before the end: %d, %v", end, n, err)
+		}
+	}
+}
+
 // With any metadata, Fetch requests no more memory than the size of the file, and chunks outside
 // the file are an error.
 func FuzzHostileMetadata(f *testing.F) {

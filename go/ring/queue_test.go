@@ -486,6 +486,40 @@ func TestRequestInFlightCannotBeChanged(t *testing.T) {
 	equal(t, one(t, r, q.Nop()), 0)
 }
 
+// A request that was reset is a NOP: pushed again, it has no effect on the memory and the file of
+// the operation that it was.
+func TestResetLeavesNoOperation(t *testing.T) {
+	r := newRing(t, Options{})
+	f := tempFile(t, "0123456789")
+	fd, p := int(f.Fd()), make([]byte, 4)
+	q := &Request{UserData: "kept"}
+	for what, prepare := range map[string]func(){
+		"Read":  func() { q.Read(fd, p, 0) },
+		"Readv": func() { q.Readv(fd, [][]byte{p[:2], p[2:]}, 0) },
+		"Write": func() { q.Write(fd, p, 4) },
+		"Link":  func() { q.Read(fd, p, 0).Link() },
+	} {
+		for _, push := range []bool{true, false} {
+			prepare()
+			if push {
+				equal(t, one(t, r, q), len(p))
+			}
+			q.Reset()
+			copy(p, "mine")
+			want := content(t, f)
+			if result := one(t, r, q); result != 0 || q.Opcode() != OpNop {
+				t.Errorf("%s: opcode %d, result %d", what, q.Opcode(), result)
+			}
+			equal(t, string(p), "mine")
+			equal(t, content(t, f), want)
+			equal(t, q.UserData, any("kept"))
+		}
+	}
+	q.TimeoutMultishot(time.Second, -1) // Invalid.
+	q.Reset()
+	equal(t, one(t, r, q), 0)
+}
+
 // The stack grows and garbage is collected while the kernel writes to a buffer declared on the
 // stack: the data arrives in the buffer that the program sees.
 func TestBuffersDoNotMove(t *testing.T) {

@@ -125,14 +125,12 @@ func (q *Request) release() {
 	}
 }
 
-// Reset drops the references of an idle request, so that a pool of requests keeps no buffers
-// reachable. UserData stays. It panics if the request is in flight.
+// Reset makes an idle request a NOP, so that a pool of requests keeps no buffers reachable.
+// UserData stays. Reset panics if the request is in flight.
 func (q *Request) Reset() {
-	q.mustBeIdle()
-	if q.extra != nil || q.other != nil {
-		q.prepare(OpNop, -1)
-	}
-	q.buf = nil
+	// Nothing of the operation may stay: pushed again, it would have the kernel access memory that
+	// is no longer pinned.
+	q.prepare(OpNop, -1)
 }
 
 // InFlight reports whether the request was pushed and its last completion was not reaped.
@@ -163,7 +161,8 @@ func (q *Request) FixedFile() *Request { return q.modify(sqeFixedFile) }
 // Link starts a chain (IOSQE_IO_LINK): the next pushed request starts when this one has succeeded.
 // If this one fails or transfers less than requested, the rest of the chain completes with
 // ECANCELED. A chain ends with the first request without Link. It must be submitted at once: check
-// that [Ring.SpaceLeft] suffices.
+// that [Ring.SpaceLeft] suffices. A kernel that is short of memory may still take its beginning
+// alone, see [Ring.Submit]. The rest is then a chain of its own, and waits for nothing.
 //
 // The kernel decides what counts as a failure. Up to Linux 6.18, a chain continues when fsync,
 // sync_file_range, fallocate, ftruncate, madvise, statx or an operation on names fails with an

@@ -169,8 +169,9 @@ func (r *Ring) Pending() int {
 
 // Submit hands the pushed requests to the kernel and does not wait for completions. (Soon after
 // another ring was closed it may wait for a worker thread: see Kernels above.) It returns how
-// many the kernel took. The kernel stops after a request that it finds invalid; the next call
-// submits the rest. With an error, which is [ErrReap], [ErrClosed] or an errno, it took none.
+// many the kernel took. The kernel stops after a request that it finds invalid, or when it is short
+// of memory, also within a chain; the next call submits the rest. With an error, which is
+// [ErrReap], [ErrClosed] or an errno, it took none.
 //
 // The kernel tries each operation during the submission, so a buffered read of cached data is done
 // when Submit returns. A transfer may also wait there: for the journal of ext4, for a full device,

@@ -5,6 +5,7 @@ package ringway
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"syscall"
 )
@@ -176,7 +177,7 @@ func (f *File) appendBatch(ctx context.Context, batch []Transfer) {
 	}
 	n, err := 0, error(nil)
 	if f.storage {
-		n, err = f.writeAll(ctx, buffer.memory[:total], atCurrent)
+		n, err = f.writeHere(ctx, buffer.memory[:total])
 	} else {
 		n, err = f.file.Write(buffer.memory[:total])
 	}
@@ -258,16 +259,18 @@ func (f *File) detachBatch(ctx context.Context, op opcode, batch []Transfer,
 				discard()
 			}
 		})
+	var ended *endedError // Noticed here or by do: which of them depends on the scheduler.
+	unknown := op == opWrite && errors.As(err, &ended)
 	for i := range batch {
 		t := &batch[i]
-		switch {
-		case !done && t.N < len(t.P):
-			t.Err = f.fail(op.pathOp(), err)
-		case done:
+		if done {
 			if op == opRead {
 				copy(t.P[t.N:], pooled[i].P[:pooled[i].N])
 			}
 			t.N, t.Err = t.N+pooled[i].N, pooled[i].Err
+		}
+		if t.Err == nil && (unknown || !done && t.N < len(t.P)) {
+			t.Err = f.fail(op.pathOp(), err)
 		}
 	}
 	if done {

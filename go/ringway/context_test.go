@@ -124,6 +124,47 @@ func TestContextEndReachesTheKernel(t *testing.T) {
 	begin(t, "File.Close", f.Close)(nil)
 }
 
+// When the context of a batch ends, each of its writes has the cause, and each read without a
+// result. A read of no bytes has its result.
+func TestContextEndOfABatchWithEmptyTransfers(t *testing.T) {
+	each(t, func(t *testing.T, other *Engine, direct int) {
+		e, s := scriptedEngine(t, Options{Backend: other.Backend(), Threads: 4})
+		f := openIn(t, e, make([]byte, 2*pageSize), os.O_RDWR|direct)
+		appending := open(t, e, f.Name(), os.O_WRONLY|os.O_APPEND|direct)
+		s.holdResults()
+		e.calls.fill()
+		e.syncs.fill()
+		cause := errors.New("enough")
+		for what, do := range map[string]func(context.Context, []Transfer) error{
+			"ReadBatchContext": f.ReadBatchContext,
+			"WriteBatchContext": func(ctx context.Context, batch []Transfer) error {
+				return f.WriteBatchContext(ctx, batch, DataSync)
+			},
+			"WriteBatchContext, appending": func(ctx context.Context, batch []Transfer) error {
+				return appending.WriteBatchContext(ctx, batch, DataSync)
+			},
+		} {
+			if what == "ReadBatchContext" && direct == 0 {
+				continue // The page cache has it.
+			}
+			batch := []Transfer{{}, {P: page()}, {Off: pageSize}, {P: page(), Off: pageSize}}
+			wantError(t, what, endsLater(t, what, func(ctx context.Context) error {
+				return do(ctx, batch)
+			}, cause), cause)
+			for i := range batch {
+				if empty := len(batch[i].P) == 0; empty && what == "ReadBatchContext" {
+					check(t, batch[i].Err)
+				} else {
+					wantError(t, what, batch[i].Err, cause)
+				}
+			}
+		}
+		e.calls.drain()
+		e.syncs.drain()
+		s.release()
+	})
+}
+
 // A context that does not end changes no result.
 func TestLiveContextChangesNoResult(t *testing.T) {
 	each(t, func(t *testing.T, e *Engine, direct int) {

@@ -4,6 +4,7 @@ package ringway
 
 import (
 	"io"
+	"math"
 	"os"
 	"syscall"
 )
@@ -38,32 +39,48 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 	if f.direct || f.dropsPages() {
 		return f.readInto(r)
 	}
-	switch from := r.(type) {
-	case *File:
-		if from != nil && from.kernelCopies() && !from.refs.closed() {
-			r = from.file
-		}
-	case *io.LimitedReader: // io.CopyN makes one.
-		under, ok := from.R.(*File)
-		if ok && under != nil && under.kernelCopies() && !under.refs.closed() {
-			limited := &io.LimitedReader{R: under.file, N: from.N}
-			defer func() { from.N = limited.N }()
-			r = limited
-		}
+	limited, ok := r.(*io.LimitedReader) // io.CopyN makes one.
+	if !ok {
+		limited = &io.LimitedReader{R: r, N: math.MaxInt64}
 	}
-	if f.storage && !hasDescriptor(r) {
+	under := limited.R
+	from, isFile := under.(*File)
+	if isFile && from != nil && from.kernelCopies() && !from.refs.closed() {
+		under, isFile = from.file, false
+	}
+	// Package os copies from what has a descriptor, by the kernel if that can.
+	if _, hasDescriptor := under.(syscall.Conn); !hasDescriptor || isFile {
 		return io.Copy(writerOnly{f}, r)
 	}
-	return f.file.ReadFrom(r)
+	pieces := &io.LimitedReader{R: under, N: limited.N}
+	n, err = copyPieces(f.file, pieces, from, f)
+	limited.N = pieces.N
+	return n, err
 }
 
-// hasDescriptor reports whether the kernel may be able to copy from r.
-func hasDescriptor(r io.Reader) bool {
-	if limited, ok := r.(*io.LimitedReader); ok {
-		r = limited.R
+// copyPiece is the most that the kernel copies before the next look whether a file was closed.
+const copyPiece = 16 << 20
+
+// copyPieces copies from r to w in pieces, as long as the Files of both sides are open. A side that
+// is no File has nil.
+func copyPieces(w io.ReaderFrom, r *io.LimitedReader, from, to *File) (n int64, err error) {
+	for r.N > 0 {
+		if from != nil && from.refs.closed() {
+			return n, from.fail("read", os.ErrClosed)
+		}
+		if to != nil && to.refs.closed() {
+			return n, to.fail("write", os.ErrClosed)
+		}
+		size := min(r.N, copyPiece)
+		piece := &io.LimitedReader{R: r.R, N: size}
+		m, err := w.ReadFrom(piece)
+		n += m
+		r.N -= size - piece.N
+		if m < size || err != nil {
+			return n, err
+		}
 	}
-	_, ok := r.(syscall.Conn)
-	return ok
+	return n, nil
 }
 
 // kernelCopies reports whether the kernel alone may copy from or to the file: not past the page
@@ -96,7 +113,7 @@ func (f *File) readInto(r io.Reader) (n int64, err error) {
 
 // WriteTo copies to w as [os.File.WriteTo] does: by the kernel alone if it can. A writer with a
 // ReadFrom method (a connection, an http.ResponseWriter) receives a reader with the descriptor of
-// the file, and may send it with sendfile(2).
+// the file, and may send it with sendfile(2), unless [File.SyscallConn] refuses that.
 func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 	if f == nil {
 		return 0, os.ErrInvalid
@@ -106,10 +123,14 @@ func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 	}
 	// The file is not held open, because w may take forever: each read finds out whether the file
 	// is closed.
-	if to, ok := w.(*File); ok && to != nil && to.kernelCopies() && !to.refs.closed() {
-		w = to.file
+	to, isFile := w.(*File)
+	if isFile && to != nil && to.kernelCopies() && !to.refs.closed() {
+		w, isFile = to.file, false
 	}
-	if _, descriptor := w.(syscall.Conn); descriptor && f.kernelCopies() {
+	if _, hasDescriptor := w.(syscall.Conn); hasDescriptor && !isFile && f.kernelCopies() {
+		if w, ok := w.(io.ReaderFrom); ok {
+			return copyPieces(w, &io.LimitedReader{R: f.file, N: math.MaxInt64}, f, to)
+		}
 		return f.file.WriteTo(w)
 	}
 	buffer := f.engine.borrow(copyBuffer)

@@ -7,9 +7,12 @@ package ringway
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -213,6 +216,112 @@ func TestCopyParts(t *testing.T) {
 			t.Error("wrong bytes")
 		}
 	})
+}
+
+// A copy by the kernel ends when a file is closed, although another operation keeps the descriptor
+// open.
+func TestCloseEndsCopiesByTheKernel(t *testing.T) {
+	const size = 16 * copyPiece
+	e := newOrSkip(t, Options{})
+	for what, copies := range map[string]func(f *File, far, near net.Conn) (int64, error){
+		"WriteTo": func(f *File, far, near net.Conn) (int64, error) {
+			go func() {
+				_, err := io.CopyN(io.Discard, far, 1<<20)
+				check(t, errors.Join(err, f.Close()))
+				_, _ = io.Copy(io.Discard, far)
+			}()
+			return io.Copy(near, f)
+		},
+		"ReadFrom": func(f *File, far, near net.Conn) (int64, error) {
+			go func() {
+				zeroes := make([]byte, 1<<20)
+				_, err := far.Write(zeroes)
+				check(t, errors.Join(err, f.Close()))
+				for err = nil; err == nil; _, err = far.Write(zeroes) {
+				}
+			}()
+			return f.ReadFrom(io.LimitReader(near, size))
+		},
+	} {
+		f := openIn(t, e, nil, os.O_RDWR)
+		must(t, f.Truncate(size))
+		if !f.begin() {
+			t.Fatal("it is closed")
+		}
+		far, near := sockets(t, "tcp")
+		returns(t, what, func() {
+			n, err := copies(f, far, near)
+			wantError(t, what, err, os.ErrClosed)
+			if n == 0 || n > size/2 {
+				t.Errorf("%s: %d bytes of %d", what, n, size)
+			}
+		})
+		must(t, errors.Join(near.Close(), far.Close()))
+		f.end()
+	}
+}
+
+// readsFrom is a writer with a descriptor and a ReadFrom method.
+type readsFrom struct {
+	*os.File
+	read func(r io.Reader) (int64, error)
+}
+
+func (w readsFrom) ReadFrom(r io.Reader) (int64, error) { return w.read(r) }
+
+// Between two pieces of a copy from one File to another, either is found closed.
+func TestCloseEndsCopiesOfFiles(t *testing.T) {
+	e := newOrSkip(t, Options{})
+	for i, op := range []string{"read", "write"} {
+		from, to := openIn(t, e, nil, os.O_RDWR), openIn(t, e, nil, os.O_RDWR)
+		must(t, from.Truncate(2*copyPiece))
+		closes := readsFrom{read: func(r io.Reader) (int64, error) {
+			n, err := to.file.ReadFrom(r)
+			return n, errors.Join(err, []*File{from, to}[i].Close())
+		}}
+		limited := &io.LimitedReader{R: from.file, N: 3 * copyPiece}
+		for _, f := range []*File{from, to} {
+			f.begin()
+			defer f.end()
+		}
+		n, err := copyPieces(closes, limited, from, to)
+		wantError(t, op, err, os.ErrClosed)
+		var failed *fs.PathError
+		if n != copyPiece || limited.N != 2*copyPiece || !errors.As(err, &failed) ||
+			failed.Op != op {
+			t.Error(n, limited.N, err)
+		}
+	}
+}
+
+// A file of several pieces is copied as a whole, to its end or to a limit, wherever pieces end.
+func TestCopyOfSeveralPieces(t *testing.T) {
+	e := newOrSkip(t, Options{})
+	for _, size := range []int64{copyPiece, 2*copyPiece + 7} {
+		from := openIn(t, e, nil, os.O_RDWR)
+		must(t, errors.Join(from.Truncate(size), errorOf(from.WriteAt([]byte("last"), size-4))))
+		want := sha256.Sum256(content(t, from))
+		for _, limit := range []int64{size, size + 1, math.MaxInt64} {
+			to := openIn(t, e, nil, os.O_RDWR)
+			must(t, errorOf(from.Seek(0, io.SeekStart)))
+			limited := &io.LimitedReader{R: from, N: limit}
+			n, err := to.ReadFrom(limited)
+			if n != size || err != nil || limited.N != limit-size {
+				t.Error(size, limit, n, err, limited.N)
+			}
+			if sha256.Sum256(content(t, to)) != want {
+				t.Error("the copy differs")
+			}
+			to.Close()
+		}
+		w, got := copyTarget(t, e, "tcp socket", 0)
+		must(t, errorOf(from.Seek(0, io.SeekStart)))
+		n, err := from.WriteTo(w)
+		p, gotErr := got()
+		if n != size || err != nil || gotErr != nil || sha256.Sum256(p) != want {
+			t.Error(size, n, err, gotErr)
+		}
+	}
 }
 
 // took records the reader that its ReadFrom receives.

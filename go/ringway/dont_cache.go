@@ -63,8 +63,9 @@ func (d *dontCache) succeeded() {
 // What a transfer brings into the page cache is dropped: after a read at once, after a write when
 // the device has it, which the kernel starts at once. Pages that were cached before stay, and reads
 // find them there. A write is as durable as without it. [File.ReadFrom] and [File.WriteTo] then
-// copy through the program, since what the kernel copies leaves pages. It does nothing to direct
-// I/O, and to files that are no regular files or block devices.
+// copy through the program, since what the kernel copies leaves pages; so do [io.CopyN] and package
+// net/http, which [File.SyscallConn] refuses the descriptor. It does nothing to direct I/O, and to
+// files that are no regular files or block devices.
 //
 // Where the kernel or the file system refuses it, transfers are made without it:
 // [File.DontCacheRefusal] has the reason.

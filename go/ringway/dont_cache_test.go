@@ -9,6 +9,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -173,6 +176,74 @@ func TestDontCacheLeavesNoPages(t *testing.T) {
 			t.Error(before, now, cachedPages(t, other.Name()))
 		}
 	})
+}
+
+// Whatever sends a file that leaves no pages, sendfile(2) does not: it would leave all of them.
+func TestDontCacheLeavesNoPagesWhereAFileIsSent(t *testing.T) {
+	want := bytesOf(64 * pageSize)
+	e := newOrSkip(t, Options{})
+	name := fileWith(t, want)
+	if !hasDontCache(t, name) {
+		t.Skip("skipped: every transfer leaves pages on this kernel or file system")
+	}
+	f := open(t, e, name, os.O_RDWR)
+	f.SetDontCache(true)
+	serve := func(send func(w http.ResponseWriter, r *http.Request) error) func() ([]byte, error) {
+		return func() ([]byte, error) {
+			failed := make(chan error, 1)
+			server := httptest.NewServer(http.HandlerFunc(
+				func(w http.ResponseWriter, r *http.Request) { failed <- send(w, r) }))
+			defer server.Close()
+			response, err := http.Get(server.URL)
+			if err != nil {
+				return nil, err
+			}
+			defer response.Body.Close()
+			got, err := io.ReadAll(response.Body)
+			return got, errors.Join(err, <-failed)
+		}
+	}
+	write := func(network string, send func(net.Conn) error) func() ([]byte, error) {
+		return func() ([]byte, error) {
+			r, w := sockets(t, network)
+			sent := make(chan error, 1)
+			go func() { sent <- errors.Join(send(w), w.Close()) }()
+			got, err := io.ReadAll(r)
+			return got, errors.Join(err, <-sent)
+		}
+	}
+	for what, send := range map[string]func() ([]byte, error){
+		"io.Copy to a TCP connection": write("tcp", func(w net.Conn) error {
+			return errorOf(io.Copy(w, f))
+		}),
+		"io.CopyN to a TCP connection": write("tcp", func(w net.Conn) error {
+			return errorOf(io.CopyN(w, f, int64(len(want))))
+		}),
+		"io.Copy to a Unix socket": write("unix", func(w net.Conn) error {
+			return errorOf(io.Copy(w, f))
+		}),
+		"io.Copy to a response": serve(func(w http.ResponseWriter, _ *http.Request) error {
+			return errorOf(io.Copy(w, f))
+		}),
+		"io.CopyN to a response": serve(func(w http.ResponseWriter, _ *http.Request) error {
+			return errorOf(io.CopyN(w, f, int64(len(want))))
+		}),
+		"http.ServeContent": serve(func(w http.ResponseWriter, r *http.Request) error {
+			http.ServeContent(w, r, "file.bin", time.Time{}, f)
+			return nil
+		}),
+	} {
+		evictAll(t, f, name)
+		must(t, errorOf(f.Seek(0, io.SeekStart)))
+		got, err := send()
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: %d bytes, %v", what, len(got), err)
+		}
+		leavesNone(t, what, name)
+	}
+	wantError(t, "SyscallConn", errorOf(f.SyscallConn()), syscall.EOPNOTSUPP)
+	f.SetDontCache(false)
+	check(t, errorOf(f.SyscallConn()))
 }
 
 // Where the flag is refused, transfers are made without it, and the file has the reason.

@@ -115,7 +115,9 @@ func (f *File) OSFile() *os.File { return f.file }
 
 // SyscallConn returns a raw connection to the descriptor, as [os.File.SyscallConn] does. Package
 // net uses it to send a file with sendfile(2). It fails with EOPNOTSUPP for a file that is open
-// for direct I/O: a user of the raw descriptor does not know the required alignment.
+// for direct I/O, since a user of the raw descriptor does not know the required alignment, and for
+// one whose transfers leave no pages ([File.SetDontCache]), since sendfile(2) would. [File.OSFile]
+// has a raw connection in any case.
 func (f *File) SyscallConn() (syscall.RawConn, error) {
 	if f == nil {
 		return nil, os.ErrInvalid
@@ -123,7 +125,7 @@ func (f *File) SyscallConn() (syscall.RawConn, error) {
 	if f.refs.closed() {
 		return nil, f.fail("syscallconn", os.ErrClosed)
 	}
-	if f.direct {
+	if !f.kernelCopies() {
 		return nil, f.fail("syscallconn", syscall.EOPNOTSUPP)
 	}
 	return f.file.SyscallConn()
@@ -132,7 +134,9 @@ func (f *File) SyscallConn() (syscall.RawConn, error) {
 // Close closes the file. Like [os.File.Close], it does not wait for operations in progress: they
 // run to completion, and the last one closes the descriptor. New operations fail with
 // [os.ErrClosed]. [File.ReadFrom] and [File.WriteTo] fail with os.ErrClosed at their next step, and
-// so do operations that wait in a pipe.
+// so do operations that wait in a pipe. A step of what the kernel copies is at most 16 MiB; a Unix
+// socket or an http.ResponseWriter that sends a file by its descriptor sends it to the end, as with
+// os.File.
 func (f *File) Close() error {
 	if f == nil {
 		return os.ErrInvalid

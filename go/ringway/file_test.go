@@ -144,6 +144,106 @@ func TestWrites(t *testing.T) {
 	})
 }
 
+// misaligned fails the test if an error is not a MisalignedError with these values.
+func misaligned(t *testing.T, what string, err error, off int64, n int) {
+	t.Helper()
+	var e *MisalignedError
+	if !errors.As(err, &e) || !errors.Is(err, syscall.EINVAL) || e.Offset != off || e.Len != n ||
+		e.Align&(e.Align-1) != 0 || e.Align < 2 {
+		t.Errorf("%s: %v, not a MisalignedError of %d bytes at %d", what, err, n, off)
+	}
+}
+
+// However a direct write is made, its error says what is not aligned, and nothing is written.
+func TestMisalignedWrites(t *testing.T) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		if direct == 0 {
+			return
+		}
+		want := bytesOf(8192)
+		name := fileWith(t, want)
+		f := open(t, e, name, os.O_RDWR|direct)
+		whole := alignedSlice(4096, pageSize)
+		odd := whole[:100]
+		ended, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		misaligned(t, "WriteAt", errorOf(f.WriteAt(odd, 4096)), 4096, 100)
+		misaligned(t, "WriteAtContext", errorOf(f.WriteAtContext(ended, whole, 10)), 10, 4096)
+		must(t, errorOf(f.Seek(4096, io.SeekStart)))
+		misaligned(t, "Write", errorOf(f.Write(odd)), 4096, 100)
+		misaligned(t, "WriteString", errorOf(f.WriteString("odd")), 4096, 3)
+		for _, end := range []Durability{NoSync, DataSync} {
+			for what, batch := range map[string][]Transfer{
+				"one":       {{P: odd, Off: 4096}},
+				"adjacent":  {{P: odd, Off: 4096}, {P: whole[:4], Off: 4196}},
+				"scattered": {{P: whole[:3], Off: 0}, {P: whole[:4096], Off: 10}},
+			} {
+				misaligned(t, "WriteBatch: "+what, f.WriteBatch(batch, end), batch[0].Off,
+					len(batch[0].P))
+				for i := range batch {
+					misaligned(t, what, batch[i].Err, batch[i].Off, len(batch[i].P))
+				}
+			}
+		}
+		if !bytes.Equal(content(t, f), want) {
+			t.Error("something was written")
+		}
+	})
+}
+
+// The same of appends, which begin at the end of the file: the kernel knows where that is.
+func TestMisalignedAppends(t *testing.T) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		if direct == 0 {
+			return
+		}
+		for _, size := range []int{4096, 5} {
+			want := bytesOf(size)
+			name := fileWith(t, want)
+			f := open(t, e, name, os.O_WRONLY|os.O_APPEND|direct)
+			all := map[string]func(p []byte) error{
+				"Write": func(p []byte) error { return errorOf(f.Write(p)) },
+				"ReadFrom": func(p []byte) error {
+					return errorOf(f.ReadFrom(bytes.NewReader(p)))
+				},
+			}
+			for what, split := range map[string]func(p []byte) []Transfer{
+				"one":    func(p []byte) []Transfer { return []Transfer{{P: p}} },
+				"halves": func(p []byte) []Transfer { return []Transfer{{P: p[:2]}, {P: p[2:]}} },
+				"pages": func(p []byte) []Transfer {
+					n := len(p) &^ 4095
+					return []Transfer{{P: p[:n]}, {P: p[n:]}}
+				},
+			} {
+				all["WriteBatch: "+what] = func(p []byte) error {
+					batch := split(p)
+					err := f.WriteBatch(batch, DataSync)
+					for i := range batch {
+						if len(batch[i].P) > 0 {
+							misaligned(t, what, batch[i].Err, int64(size), len(p))
+						}
+					}
+					return err
+				}
+			}
+			lengths := []int{3, 100, 4097, 8191}
+			probe := open(t, e, fileWith(t, want), os.O_WRONLY|os.O_APPEND|direct)
+			_, err := probe.file.Write(alignedSlice(4096, pageSize))
+			if errors.Is(err, syscall.EINVAL) { // Not all file systems refuse it.
+				lengths = append(lengths, 4096, 8192)
+			}
+			for what, write := range all {
+				for _, n := range lengths {
+					misaligned(t, what, write(alignedSlice(n, pageSize)), int64(size), n)
+				}
+			}
+			if !bytes.Equal(content(t, f), want) {
+				t.Error("something was written")
+			}
+		}
+	})
+}
+
 func TestLargeTransfers(t *testing.T) {
 	content := bytesOf(17 << 20)
 	each(t, func(t *testing.T, e *Engine, direct int) {

@@ -88,7 +88,7 @@ func newKAIO(requests int) (*kaio, error) {
 func (k *kaio) capacity() int { return min(k.limit-len(k.inFlight), largestGroup) }
 
 func (k *kaio) push(r *request) {
-	if r.linked() != nil || r.chained || r.opcode == opWritev || r.mayWait {
+	if r.linked() != nil || r.chain != unchained || r.opcode == opWritev || r.mayWait {
 		k.refuse(r)
 		if r.linked() != nil {
 			k.refuse(r.linked())

@@ -304,7 +304,7 @@ func TestUnknownAlignmentRefusesNothing(t *testing.T) {
 	f := &File{direct: true, storage: true}
 	f.factsOnce.Do(func() { f.facts.memory, f.facts.offset = 1, 1 })
 	f.needsPages.Store(true)
-	check(t, f.checkAligned(make([]byte, 512), 512))
+	check(t, f.checkAligned(512, 512))
 	if f.directLimits().memory != pageSize {
 		t.Error("an unaligned buffer is used again")
 	}

@@ -6,8 +6,10 @@ package ringway
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"testing"
 	"time"
@@ -178,6 +180,38 @@ func TestCopiesWhateverIsCached(t *testing.T) {
 type writerFunc func(p []byte) (int, error)
 
 func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
+
+// No file is too long for its length to be rounded up.
+func TestReadBufOfTheLongestFile(t *testing.T) {
+	e := newOrSkip(t, Options{})
+	file, err := createInMemory()
+	must(t, err)
+	f, err := e.NewFile(file)
+	must(t, err)
+	defer f.Close()
+	if err := f.Truncate(math.MaxInt64); err != nil {
+		skip.Test(t, err)
+	}
+	const n = largestBlock + 5
+	for _, off := range []int64{0, math.MaxInt64 - n} {
+		for _, ctx := range []context.Context{background, t.Context()} {
+			buffer, err := f.ReadBuf(ctx, off, n)
+			must(t, err)
+			if buffer.Len() != n {
+				t.Errorf("%d bytes at %d", buffer.Len(), off)
+			}
+			buffer.Release()
+		}
+	}
+	for off, left := range map[int64]int{math.MaxInt64: 0, math.MaxInt64 - 5000: 5000} {
+		for _, n := range []int{left, left + 1, left + 3*pageSize, math.MaxInt} {
+			length, err := f.readableLength(off, n)
+			if err != nil || length < left || length > min(n, left+pageSize) {
+				t.Errorf("%d bytes at %d: memory for %d, %v", n, off, length, err)
+			}
+		}
+	}
+}
 
 // A direct read that stops within a block has met the end of the file, which needs no second one.
 func TestDirectReadOfTheEndIsOneOperation(t *testing.T) {

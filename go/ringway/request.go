@@ -22,7 +22,7 @@ type request struct {
 
 	opcode   opcode
 	tries    uint8
-	chained  bool  // Part of a chain: not retried on its own.
+	chain    chain
 	mayWait  bool  // The submission may wait.
 	admitted bool  // It counts in its device's queue. The shard's lock protects it.
 	flags    uint8 // RWF_* of a transfer.
@@ -46,6 +46,17 @@ type writevRequest struct {
 	buffers [][]byte
 	linked  *request // Starts when the write is complete. Both are submitted together.
 }
+
+// chain is whether a request is part of a chain, and is not retried on its own.
+type chain uint8
+
+const (
+	unchained chain = iota
+	chained
+	// brokenChain is the end of a chain whose beginning the kernel took alone. It need not wait for
+	// the beginning, so its success has no meaning.
+	brokenChain
+)
 
 // linked returns the request that is linked behind this one, or nil.
 func (r *request) linked() *request {
@@ -117,7 +128,7 @@ func (r *request) free() {
 	r.p, r.file, r.waiter, r.state, r.tries = nil, nil, &r.own, stateIdle, 0
 	r.mayWait, r.flags, r.refused = false, 0, 0
 	if !r.opcode.hasOneBuffer() {
-		r.extra, r.chained = nil, false
+		r.extra, r.chain = nil, unchained
 	}
 	requests.Put(r)
 }
@@ -146,7 +157,7 @@ const maxRetries = 8
 // memory). Every other error is final, above all that of a sync. After some tries, the goroutine
 // makes a plain call: if an address is really bad, it fails too.
 func (r *request) retry() bool {
-	if r.result >= 0 || r.chained || r.canceled.Load() {
+	if r.result >= 0 || r.chain != unchained || r.canceled.Load() {
 		return false
 	}
 	switch errnoOf(r.result) {

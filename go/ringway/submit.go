@@ -257,6 +257,9 @@ func (f *File) submitBatch(ctx context.Context, op opcode, batch []Transfer) {
 			continue
 		}
 		if op == opWrite {
+			if f.checkAligned(len(w.p), w.off) != nil {
+				continue
+			}
 			kernelReads(w.p)
 		}
 		r := f.request(op, w.p, w.off)
@@ -301,7 +304,7 @@ func (f *File) commit(ctx context.Context, batch []Transfer,
 		total += len(batch[i].P)
 	}
 	sync := f.request(end.opcode(), nil, 0)
-	r.extra.linked, r.chained, sync.chained = sync, true, true
+	r.extra.linked, r.chain, sync.chain = sync, chained, chained
 	w := &waiter{done: make(chan struct{}, 1)}
 	if err := f.engine.doAll(ctx, w, []*request{r}); err != nil {
 		f.endCommit(false, nil)
@@ -311,8 +314,14 @@ func (f *File) commit(ctx context.Context, batch []Transfer,
 	n, err := f.engine.takeResult(ctx, r)
 	synced, syncErr := f.engine.takeResult(ctx, sync)
 	setWritten(batch, max(int(n), 0))
-	failed := err != nil && !notDone(err)
-	ran := synced == 0 && !notDone(syncErr) && (!failed || syncErr == ErrAbandoned)
+	written, failed := err == nil && int(n) == total, err != nil && !notDone(err)
+	ran := synced == 0 && !notDone(syncErr)
+	if ran && !written && syncErr != ErrAbandoned {
+		// The chain was broken. The error belongs to the next sync: the one that follows, unless
+		// the write has failed.
+		f.syncs.keep(syncErr)
+		ran = false
+	}
 	syncErr = f.endCommit(ran, syncErr)
 	switch {
 	case failed:
@@ -321,7 +330,7 @@ func (f *File) commit(ctx context.Context, batch []Transfer,
 	case ran && syncErr != nil: // Linux reports it only once.
 		return true, nil, syncErr
 	}
-	return int(n) == total && ran, nil, nil
+	return written && ran, nil, nil
 }
 
 // endCommit ends the sync of a commit, and starts the round of the callers who wait.

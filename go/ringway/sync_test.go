@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -157,10 +158,10 @@ func TestCanceledSyncOfCommitIsNoError(t *testing.T) {
 		switch {
 		case r.opcode == opWritev:
 			r.result = -int32(syscall.ENOSPC)
-		case isSync(r) && r.chained:
+		case isSync(r) && r.chain == chained:
 			r.result = -int32(syscall.ECANCELED)
 		}
-		return r.chained
+		return r.chain == chained
 	})
 	f := openIn(t, e, make([]byte, pageSize), os.O_RDWR|Direct)
 	commit := begin(t, "the commit", func() error {
@@ -286,7 +287,7 @@ func syncErrors(t *testing.T, shape string, op opcode, errno syscall.Errno) {
 	failed, later, retried := 0, 0, notDone(errno)
 	s.onResult(func(r *request) bool {
 		switch {
-		case failed > 0 && !r.chained && isSync(r):
+		case failed > 0 && r.chain == unchained && isSync(r):
 			later++
 		case r.opcode == op && failed == 0:
 			failed++
@@ -359,5 +360,77 @@ func TestCommitIsOneSubmission(t *testing.T) {
 	wantError(t, "closed", f.WriteBatch(batch, NoSync), ErrEngineClosed)
 	if batch[0].N != 0 {
 		t.Error(batch[0].N)
+	}
+}
+
+// takesOne is a ring whose kernel takes one request alone, and then the others, as one that is
+// short of memory may.
+type takesOne struct{ *uring }
+
+func (q takesOne) submit() bool {
+	pushed := q.ring.Withdraw() // The last one first.
+	for i, r := range slices.Backward(pushed) {
+		if q.ring.Push(r) != nil {
+			panic("there was room for it")
+		}
+		if i == len(pushed)-1 {
+			_, _ = q.ring.Submit()
+		}
+	}
+	return q.uring.submit()
+}
+
+// The kernel takes the write of a commit, and then the sync behind it on its own. Such a sync may
+// run before the write does: its success is not the commit's, and its error is not lost.
+func TestSyncThatTheKernelTakesAloneDoesNotCount(t *testing.T) {
+	for _, c := range []struct {
+		write, sync syscall.Errno
+		want, next  error // Of the commit, and of the next sync.
+		later       int   // Further syncs of the commit.
+	}{
+		{later: 1},
+		{sync: syscall.EIO, want: syscall.EIO},
+		{write: syscall.EAGAIN, later: 1},
+		{write: syscall.EAGAIN, sync: syscall.EIO, want: syscall.EIO, later: 1},
+		{write: syscall.ENOSPC, want: syscall.ENOSPC},
+		{write: syscall.ENOSPC, sync: syscall.EIO, want: syscall.ENOSPC, next: syscall.EIO},
+		{write: syscall.ENOSPC, sync: syscall.ECANCELED, want: syscall.ENOSPC},
+	} {
+		s := new(scripted)
+		e := newOrSkip(t, Options{Backend: BackendURing, Rings: 1, AlwaysRing: true,
+			wrap: func(q queue) queue {
+				s.queue = takesOne{q.(*uring)}
+				return s
+			}})
+		broken, later := 0, 0
+		s.onResult(func(r *request) (hold bool) {
+			switch {
+			case r.opcode == opWritev && c.write != 0:
+				r.result = -int32(c.write)
+			case r.chain == brokenChain:
+				broken++
+				if c.sync != 0 {
+					r.result = -int32(c.sync)
+				}
+			case isSync(r):
+				later++
+			}
+			return false
+		})
+		f := openIn(t, e, make([]byte, 2*pageSize), os.O_RDWR|Direct)
+		batch := pages(pageSize)
+		err := f.WriteBatch(batch, DataSync)
+		what := fmt.Sprint(c.write, ", ", c.sync)
+		wantError(t, what, err, c.want)
+		if broken != 1 || later != c.later {
+			t.Errorf("%s: %d chains were broken, then %d syncs", what, broken, later)
+		}
+		if c.write == syscall.ENOSPC {
+			wantError(t, what+": the batch", firstError(batch), c.want)
+		} else {
+			allWritten(t, batch)
+		}
+		wantError(t, what+": the next sync", f.Sync(), c.next)
+		wantError(t, what+": the sync after it", f.Sync(), nil)
 	}
 }

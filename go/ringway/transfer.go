@@ -229,6 +229,9 @@ func (f *File) writeRange(ctx context.Context, batch []Transfer, off int64) {
 				at += int64(written)
 			}
 			n, err = f.writeVectors(*v, at)
+			if off == atCurrent {
+				err = f.explainAppend(total-written-n, err)
+			}
 			f.engine.calls.end()
 			if n > 0 {
 				f.noteDone(opWrite)

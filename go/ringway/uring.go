@@ -28,7 +28,15 @@ type uring struct {
 	errno   syscall.Errno   // With which the kernel refused requests.
 	short   shortage
 	scratch [largestGroup]ring.Completion
-	fixed   []byte // Registered memory, or nil.
+	pushed  uint64       // How many requests were pushed, from the beginning.
+	chains  []pushedLink // Those of which the kernel may not have taken all.
+	fixed   []byte       // Registered memory, or nil.
+}
+
+// pushedLink is the end of a chain, and the value of pushed after it.
+type pushedLink struct {
+	end *request
+	at  uint64
 }
 
 func newUring(workers uint32) (*uring, error) {
@@ -100,9 +108,14 @@ func (u *uring) push(r *request) {
 	q.UserData, r.inRing = r, q
 	if err := u.ring.Push(q); err != nil {
 		u.refuse(q)
+	} else {
+		u.pushed++
 	}
 	if linked := r.linked(); linked != nil {
 		u.push(linked)
+		if linked.inRing != nil {
+			u.chains = append(u.chains, pushedLink{linked, u.pushed})
+		}
 	}
 }
 
@@ -136,11 +149,26 @@ func (u *uring) cancel(r *request) {
 		u.submit()
 	}
 	// If there is no free slot even now, the request is not canceled and completes by itself.
-	_ = u.ring.Push(new(ring.Request).Cancel(q))
+	if u.ring.Push(new(ring.Request).Cancel(q)) == nil {
+		u.pushed++
+	}
+}
+
+// breakChains finds the chain of which the kernel has taken the beginning and not the end: it takes
+// fewer requests than it was given if it is short of memory, for example. The end starts as a
+// request of its own then, perhaps before the beginning is done.
+func (u *uring) breakChains() {
+	next := u.pushed - uint64(u.ring.Pending()) + 1
+	for _, link := range u.chains {
+		if link.at == next {
+			link.end.chain = brokenChain
+		}
+	}
 }
 
 func (u *uring) submit() bool {
 	for u.ring.Pending() > 0 {
+		u.breakChains()
 		n, err := u.ring.Submit()
 		if err == nil && n > 0 {
 			u.short.end()
@@ -157,6 +185,8 @@ func (u *uring) submit() bool {
 		}
 		u.short.end()
 	}
+	clear(u.chains)
+	u.chains = u.chains[:0]
 	return true
 }
 
@@ -170,6 +200,9 @@ func (u *uring) reap(done []*request) []*request {
 			u.scratch[i].Request = nil
 			if r := u.finish(c.Request); r != nil {
 				r.result = c.Result
+				if r.chain == brokenChain && r.result >= 0 {
+					r.result = unsupported
+				}
 				done = append(done, r)
 			}
 		}

@@ -6,8 +6,10 @@ package ringway
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"os"
+	"syscall"
 	"unsafe"
 )
 
@@ -42,7 +44,7 @@ func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (n int, 
 		return 0, f.fail("write", causeOf(ctx))
 	}
 	_, err = detach(ctx, f, func() (struct{}, error) {
-		return struct{}{}, f.checkAligned(p, off)
+		return struct{}{}, f.checkAligned(len(p), off)
 	}, nil)
 	for n < len(p) && err == nil {
 		block := f.engine.borrow(min(len(p)-n, maxPooled))
@@ -59,22 +61,33 @@ func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (n int, 
 
 // writeAt is WriteAt in a file that is held open.
 func (f *File) writeAt(ctx context.Context, p []byte, off int64) (int, error) {
-	if err := f.checkAligned(p, off); err != nil {
+	if err := f.checkAligned(len(p), off); err != nil {
 		return 0, err
 	}
 	return f.writeAll(ctx, p, off)
 }
 
-// checkAligned returns a MisalignedError for a direct write that the device cannot do.
-func (f *File) checkAligned(p []byte, off int64) error {
+// checkAligned returns a MisalignedError for a direct write of n bytes that the device cannot do.
+func (f *File) checkAligned(n int, off int64) error {
 	if f.direct && f.storage {
 		// Not by pages, because an unaligned transfer was refused once: that only makes later ones
 		// use an aligned buffer.
-		if l := &f.lookUp().directLimits; (int(off)|len(p))&(l.offset-1) != 0 {
-			return &MisalignedError{off, len(p), l.offset}
+		if l := &f.lookUp().directLimits; (int(off)|n)&(l.offset-1) != 0 {
+			return &MisalignedError{off, n, l.offset}
 		}
 	}
 	return nil
+}
+
+// explainAppend returns the error of an append of n bytes: a MisalignedError if it was refused
+// because of its length, or because the file does not end at a multiple of the block size.
+func (f *File) explainAppend(n int, err error) error {
+	if f.direct && errors.Is(err, syscall.EINVAL) {
+		if info, failed := f.file.Stat(); failed == nil {
+			return cmp.Or(f.checkAligned(n, info.Size()), err)
+		}
+	}
+	return err
 }
 
 // writeAll writes all of p, one step after the other.
@@ -97,12 +110,12 @@ func (f *File) Write(p []byte) (n int, err error) {
 	f.position.Lock()
 	defer f.position.Unlock()
 	if !f.direct || f.append {
-		n, err = f.writeAll(background, p, atCurrent)
+		n, err = f.writeHere(background, p)
 		return n, f.fail("write", err)
 	}
 	at, err := f.file.Seek(0, io.SeekCurrent)
 	if err == nil {
-		err = f.checkAligned(p, at)
+		err = f.checkAligned(len(p), at)
 	}
 	if err == nil {
 		n, err = f.writeAll(background, p, at)
@@ -112,6 +125,15 @@ func (f *File) Write(p []byte) (n int, err error) {
 		err = cmp.Or(err, moved)
 	}
 	return n, f.fail("write", err)
+}
+
+// writeHere writes at the current position, which only the kernel knows if the file is open for
+// appending. One that is not is not direct.
+func (f *File) writeHere(ctx context.Context, p []byte) (n int, err error) {
+	if err = f.checkAligned(len(p), 0); err == nil {
+		n, err = f.writeAll(ctx, p, atCurrent)
+	}
+	return n, f.explainAppend(len(p)-n, err)
 }
 
 // WriteString writes a string at the current position, as [os.File.WriteString] does.

@@ -94,7 +94,7 @@ func scan(f *ringway.File, readers, block int) (sum uint64, size int64, err erro
 	var total atomic.Uint64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
-	for range min(int64(readers), (size+int64(block)-1)/int64(block)) {
+	for range min(int64(readers), size/int64(block)+1) {
 		wg.Go(func() {
 			buffer := ringway.NewBuffer(block) // Aligned for direct I/O.
 			defer buffer.Release()
