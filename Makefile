@@ -44,7 +44,7 @@ needs.c := $(BUILD_NEEDS)
 needs.rocksdb := $(BUILD_NEEDS) c++ pkg-config rocksdb
 needs.ocaml := $(BUILD_NEEDS) ocaml
 needs.python := $(BUILD_NEEDS) python3 python3-venv
-needs.test-python := $(needs.python)
+needs.test-python := $(needs.python) clippy
 needs.python-bench := $(needs.python)
 needs.install := $(BUILD_NEEDS)
 needs.install-command := $(BUILD_NEEDS)
@@ -295,7 +295,6 @@ compile-bindings: check-bindings
 	$(ALONE) scripts/check-targets.sh aarch64-apple-darwin x86_64-pc-windows-gnu
 	$(MAKE) -C rocksdb
 	$(MAKE) -C go compile-tests
-	$(MAKE) -C python develop
 
 test-bindings:
 	$(MAKE) -C crates/ringway-c -j2 -Otarget test
