@@ -29,6 +29,11 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 BINARY := $(TARGET)/$(addsuffix /,$(CARGO_BUILD_TARGET))release/ringway
 # A shell that was open before Rust was installed lacks rustup's directory.
 export PATH := $(PATH):$(HOME)/.cargo/bin
+# Where CI is set nothing is compiled again after a change, so what an incremental build keeps is of
+# no use.
+ifneq ($(CI),)
+export CARGO_INCREMENTAL := 0
+endif
 
 # ---- What each target needs ----------------------------------------------------------------------
 # The words are those of scripts/setup.sh. A target installs what is missing before it starts:
