@@ -29,6 +29,11 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 BINARY := $(TARGET)/$(addsuffix /,$(CARGO_BUILD_TARGET))release/ringway
 # A shell that was open before Rust was installed lacks rustup's directory.
 export PATH := $(PATH):$(HOME)/.cargo/bin
+# Where CI is set nothing is compiled again after a change, so what an incremental build keeps is of
+# no use.
+ifneq ($(CI),)
+export CARGO_INCREMENTAL := 0
+endif
 
 # ---- What each target needs ----------------------------------------------------------------------
 # The words are those of scripts/setup.sh. A target installs what is missing before it starts:
@@ -44,7 +49,7 @@ needs.c := $(BUILD_NEEDS)
 needs.rocksdb := $(BUILD_NEEDS) c++ pkg-config rocksdb
 needs.ocaml := $(BUILD_NEEDS) ocaml
 needs.python := $(BUILD_NEEDS) python3 python3-venv
-needs.test-python := $(needs.python)
+needs.test-python := $(needs.python) clippy
 needs.python-bench := $(needs.python)
 needs.install := $(BUILD_NEEDS)
 needs.install-command := $(BUILD_NEEDS)
@@ -295,7 +300,6 @@ compile-bindings: check-bindings
 	$(ALONE) scripts/check-targets.sh aarch64-apple-darwin x86_64-pc-windows-gnu
 	$(MAKE) -C rocksdb
 	$(MAKE) -C go compile-tests
-	$(MAKE) -C python develop
 
 test-bindings:
 	$(MAKE) -C crates/ringway-c -j2 -Otarget test

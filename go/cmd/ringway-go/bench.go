@@ -1,6 +1,6 @@
 //go:build linux
 
-// `ringway-go bench`, from its options to its reports.
+// `ringway-go bench`, from its options to its records.
 
 package main
 
@@ -53,11 +53,7 @@ func bench(args []string, stdout, stderr io.Writer) (err error) {
 	if err := r.runAll(t, stderr); err != nil {
 		return err
 	}
-	write := r.writeTable
-	if o.json {
-		write = r.writeRecords
-	}
-	if err := write(stdout); err != nil {
+	if err := r.writeRecords(stdout); err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(r.Rows, func(row *row) bool { return len(row.Runs) > 0 }) {

@@ -1,19 +1,15 @@
 //go:build linux
 
-// Figures as people read them: three significant digits, as in `ringway bench`.
+// Numbers and texts as people read them.
 
 package main
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"unicode"
 )
-
-// absent stands for a missing figure.
-const absent = "–"
 
 // grouped formats 1234567 as 1,234,567.
 func grouped(n int64) string {
@@ -22,27 +18,6 @@ func grouped(n int64) string {
 		digits = digits[:at] + "," + digits[at:]
 	}
 	return digits
-}
-
-// digits formats three significant digits: 0.123, 1.23, 12.3, 1,234.
-func digits(value float64) string {
-	// The limits are where three digits round up to the next power of ten.
-	switch size := math.Abs(value); {
-	case math.IsNaN(value) || math.IsInf(value, 0):
-		return absent
-	case value == 0:
-		return "0"
-	case size < 0.0005:
-		return "<0.001"
-	case size < 0.9995:
-		return fmt.Sprintf("%.3f", value)
-	case size < 9.995:
-		return fmt.Sprintf("%.2f", value)
-	case size < 99.95:
-		return fmt.Sprintf("%.1f", value)
-	default:
-		return grouped(int64(math.Round(value)))
-	}
 }
 
 // sizeText formats 4 KiB or 1.5 GiB.

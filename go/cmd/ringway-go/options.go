@@ -26,7 +26,6 @@ type options struct {
 	repeat       int
 	size         int64 // Of the scratch file, or used of FILE. 0: the default.
 	scratch      string
-	json         bool
 	file         string // Empty: a scratch file.
 }
 
@@ -37,11 +36,16 @@ is a separate process; the contestants run in turn, every other round in reverse
 FILE, the command uses a scratch file in the current directory and removes it, however the command
 ends. FILE is never written to.
 
-Output: the machine and a table. A row of the table is the median run of a contestant in a workload:
-  I/O             direct: O_DIRECT; cached: data in the page cache; batch: cached, one goroutine
-                  reads DEPTH blocks per call; commit: 4 KiB records appended to a log, each durable
-                  (fdatasync) before its goroutine continues; null: no device
+Output: the machine and a record of each run, as JSON lines. 'make go-bench' in ringway's repository
+makes tables of them: medians, spreads, and ratios of runs in the same round. A row is a workload:
+  direct          reads with O_DIRECT
+  cached          reads of data in the page cache
+  batch           cached reads by one goroutine, DEPTH blocks per call
+  commit          4 KiB records appended to a log, each durable (fdatasync) before its goroutine
+                  continues
+  null            reads without a device
   depth           goroutines, each with one request at a time; of a batch, blocks per call
+Its figures are:
   requests        blocks read or records written
   user s,         CPU time of the process, kernel threads included, and the same per operation
   system s,
@@ -54,9 +58,7 @@ Output: the machine and a table. A row of the table is the median run of a conte
   GCs             garbage collections
   workers         io-wq threads of the kernel for this process
   threads         threads of the process, with those of the kernel
--json prints a record of each run instead. 'make go-bench' in ringway's repository makes another
-table of them: medians of each figure, spreads, and ratios of runs in the same round. On a busy
-machine, trust CPU time per operation more than operations per second.
+On a busy machine, trust CPU time per operation more than operations per second.
 
 Contestants:
 `
@@ -136,8 +138,6 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 	size(&o.size, "size",
 		"`bytes` of the scratch file (default 1g, at most a tenth of the free space), or of FILE")
 	set.StringVar(&o.scratch, "scratch", o.scratch, "`directory` of the scratch file")
-	set.BoolVar(&o.json, "json", false,
-		"print all runs as records, JSON lines, instead of the table")
 
 	for {
 		if err := set.Parse(args); err == flag.ErrHelp {

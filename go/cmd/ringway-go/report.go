@@ -1,7 +1,7 @@
 //go:build linux
 
-// Results, and the two reports of them: a table of the median runs, and records of all runs, of
-// which `make go-bench` makes medians, ratios and tables (crates/ringway-measure/src/records.rs).
+// Results, and the records of all runs, of which `make go-bench` makes medians, ratios and tables
+// (crates/ringway-measure/src/records.rs).
 
 package main
 
@@ -12,8 +12,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -39,7 +37,7 @@ func (r run) cpu() time.Duration { return r.User + r.System }
 
 func (r run) perOp(total float64) float64 { return total / float64(max(r.Requests, 1)) }
 
-// figure is a column of the table and a figure of the records. NaN stands for an unknown one.
+// figure is a column of the table. NaN stands for an unknown one.
 type figure struct {
 	name string
 	of   func(run) float64
@@ -86,84 +84,11 @@ type row struct {
 	Error      string // Why it has no more runs.
 }
 
-// median returns the run with the median of operations per second.
-func (r *row) median() run {
-	order := slices.SortedFunc(slices.Values(r.Runs),
-		func(a, b run) int { return cmp.Compare(a.ops(), b.ops()) })
-	return order[(len(order)-1)/2]
-}
-
 // report is everything that a bench measured.
 type report struct {
 	Machine []string
 	Rows    []*row
 	options options
-}
-
-// about calls a function for each contestant that takes part.
-func (r *report) about(each func(contestant)) {
-	for _, c := range contestants {
-		if slices.ContainsFunc(r.Rows, func(row *row) bool { return row.Contestant == c.name }) {
-			each(c)
-		}
-	}
-}
-
-// writeTable writes the report for people.
-func (r *report) writeTable(to io.Writer) error {
-	var out strings.Builder
-	for _, text := range r.Machine {
-		fmt.Fprintln(&out, printable(text))
-	}
-	fmt.Fprintf(&out, "\n4 KiB blocks, %v per run; cached reads use at most the first %s.\n"+
-		"Each row is the median of %s; CPU time is that of the process, kernel threads\n"+
-		"included. 'ringway-go bench -help' explains the columns.\n\n",
-		r.options.runtime, sizeText(maxCached), plural(r.options.repeat, "run"))
-	for line := range strings.Lines(r.grid()) {
-		// (The padding of the first column.)
-		fmt.Fprintln(&out, strings.TrimPrefix(strings.TrimRight(line, " \n"), "  "))
-	}
-	fmt.Fprintln(&out)
-	r.about(func(c contestant) { fmt.Fprintf(&out, "%-10s  %s\n", c.name, c.about) })
-	_, err := io.WriteString(to, out.String())
-	return err
-}
-
-// grid returns the rows, with an empty line between workloads. The first column is aligned left,
-// the others right.
-func (r *report) grid() string {
-	first := "contestant"
-	width := len(first)
-	for _, row := range r.Rows {
-		width = max(width, len(row.Contestant))
-	}
-	var out strings.Builder
-	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(table, "%-*s\tI/O\tdepth\t", width, first)
-	for _, f := range figures {
-		fmt.Fprint(table, f.name, "\t")
-	}
-	for i, row := range r.Rows {
-		if i > 0 && r.Rows[i-1].Workload != row.Workload {
-			fmt.Fprint(table, "\n", strings.Repeat("\t", 3+len(figures)))
-		}
-		fmt.Fprintf(table, "\n%-*s\t%s\t%s\t", width, row.Contestant, row.Workload.IO,
-			grouped(int64(row.Workload.Depth)))
-		if len(row.Runs) == 0 {
-			fmt.Fprint(table, "  failed: ", printable(row.Error))
-			continue
-		}
-		median := row.median()
-		for _, f := range figures {
-			text := digits(f.of(median))
-			if value := f.of(median); value == math.Trunc(value) {
-				text = grouped(int64(value))
-			}
-			fmt.Fprint(table, text, "\t")
-		}
-	}
-	_ = table.Flush() // A strings.Builder does not fail.
-	return out.String()
 }
 
 // writeRecords writes all runs, one record in each line.
@@ -176,7 +101,13 @@ func (r *report) writeRecords(to io.Writer) error {
 	for _, text := range r.Machine {
 		write("head", printable(text))
 	}
-	r.about(func(c contestant) { write("about", []string{c.name, c.about}) })
+	write("head", fmt.Sprintf("4 KiB blocks, %v per run; cached reads use at most the first %s",
+		r.options.runtime, sizeText(maxCached)))
+	for _, c := range contestants {
+		if slices.ContainsFunc(r.Rows, func(row *row) bool { return row.Contestant == c.name }) {
+			write("about", []string{c.name, c.about})
+		}
+	}
 	for i, row := range r.Rows {
 		title := row.Workload.String()
 		if i == 0 || r.Rows[i-1].Workload != row.Workload {

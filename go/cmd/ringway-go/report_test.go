@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"flag"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -161,38 +160,10 @@ func sample(t *testing.T) *report {
 	return r
 }
 
-func TestTable(t *testing.T) {
-	r := sample(t)
-	r.Rows[0].Runs[0], r.Rows[0].Runs[1] = r.Rows[0].Runs[1], r.Rows[0].Runs[0]
-	if got := r.Rows[0].median(); got.Requests != r.Rows[0].Runs[0].Requests {
-		t.Errorf("the median has %d requests", got.Requests)
-	}
-	r.Rows[1].Runs, r.Rows[1].Error = nil, "io_uring refused:\x1b[2J ENOMEM"
-	var out strings.Builder
-	if err := r.writeTable(&out); err != nil {
-		t.Fatal(err)
-	}
-	text, rows := out.String(), 0
-	for line := range strings.Lines(text) {
-		if strings.Contains(line, "15,100") { // p99.99
-			rows++
-		}
-	}
-	if rows != len(r.Rows)-1 {
-		t.Errorf("%d rows of %d\n%s", rows, len(r.Rows), text)
-	}
-	for _, want := range []string{"failed: io_uring refused:\uFFFD[2J ENOMEM", "threads\n",
-		"median of 3 runs", "os.File"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing\n%s", want, text)
-		}
-	}
-}
-
 func TestRecords(t *testing.T) {
 	r := sample(t)
 	r.Rows[0].Runs[0].Calls = nil
-	r.Rows[1].Runs, r.Rows[1].Error = r.Rows[1].Runs[:1], `why, "so"`
+	r.Rows[1].Runs, r.Rows[1].Error = r.Rows[1].Runs[:1], "why, \"so\":\x1b[2J ENOMEM"
 	var out strings.Builder
 	if err := r.writeRecords(&out); err != nil {
 		t.Fatal(err)
@@ -202,7 +173,7 @@ func TestRecords(t *testing.T) {
 		Round                int
 		Figures              map[string]float64
 	}
-	var first turn
+	var first, failed turn
 	count := map[string]int{}
 	for line := range strings.Lines(out.String()) {
 		var record map[string]json.RawMessage
@@ -210,16 +181,24 @@ func TestRecords(t *testing.T) {
 			t.Fatal(line, err)
 		}
 		for kind, raw := range record {
-			if count[kind]++; kind == "turn" && count[kind] == 1 {
-				if err := json.Unmarshal(raw, &first); err != nil {
-					t.Fatal(err)
-				}
+			var err error
+			switch count[kind]++; {
+			case kind == "turn" && count[kind] == 1:
+				err = json.Unmarshal(raw, &first)
+			case kind == "out":
+				err = json.Unmarshal(raw, &failed)
+			}
+			if err != nil {
+				t.Fatal(err)
 			}
 		}
 	}
-	if count["turn"] != 3*len(r.Rows)-2 || count["out"] != 1 || count["head"] != 2 ||
+	if count["turn"] != 3*len(r.Rows)-2 || count["out"] != 1 || count["head"] != 3 ||
 		count["columns"] != len(r.options.workloads) || count["about"] != len(contestants) {
 		t.Errorf("%v", count)
+	}
+	if failed.Why != "failed: why, \"so\":\uFFFD[2J ENOMEM" {
+		t.Errorf("%q", failed.Why)
 	}
 	if _, known := first.Figures["calls/op"]; known || first.Row != "direct 1" ||
 		first.Round != 1 || len(first.Figures) != len(figures)-1 ||
@@ -230,12 +209,6 @@ func TestRecords(t *testing.T) {
 
 func TestFormats(t *testing.T) {
 	for got, want := range map[string]string{
-		digits(0):           "0",
-		digits(0.0001):      "<0.001",
-		digits(0.99996):     "1.00",
-		digits(12.34):       "12.3",
-		digits(1234.5):      "1,235",
-		digits(math.NaN()):  absent,
 		sizeText(4096):      "4 KiB",
 		sizeText(1536):      "1.5 KiB",
 		sizeText(1 << 30):   "1 GiB",

@@ -3,7 +3,7 @@
 use std::env;
 use std::io;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock};
 
 const CHILD: &str = "RINGWAY_TEST_CHILD";
 
@@ -12,19 +12,50 @@ fn is_child() -> bool {
     env::var_os(CHILD).is_some()
 }
 
-/// Runs `body` in a child process. Prints which tests that process skipped and, if it fails, all of
-/// its output. `prepare` changes the command of the process.
+/// Child processes that neither change nor count what the whole machine has share this lock.
+static CHILDREN: RwLock<()> = RwLock::new(());
+
+/// Runs `body` in a child process, and no other meanwhile. Prints which tests that process skipped
+/// and, if it fails, all of its output. `prepare` changes the command of the process.
 pub fn in_child(test: &str, prepare: impl FnOnce(&mut Command), body: impl FnOnce()) {
-    let begun = format!("{CHILD}: {test}");
-    if is_child() {
-        println!("{begun}");
-        return body();
+    if runs_here(test, body) {
+        return;
     }
-    // One at a time, because ordinary users share the lockable memory of all their processes.
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = CHILDREN.write().unwrap_or_else(PoisonError::into_inner);
+    run_child(test, prepare);
+}
+
+/// As [`in_child`], but next to other such processes if this one is root: other users share the
+/// lockable memory of all their processes.
+#[allow(dead_code, reason = "most tests have few child processes")]
+pub fn in_child_beside_others(test: &str, prepare: impl FnOnce(&mut Command), body: impl FnOnce()) {
+    if !is_root() {
+        return in_child(test, prepare, body);
+    }
+    if runs_here(test, body) {
+        return;
+    }
+    let _others = CHILDREN.read().unwrap_or_else(PoisonError::into_inner);
+    run_child(test, prepare);
+}
+
+fn begin(test: &str) -> String {
+    format!("{CHILD}: {test}")
+}
+
+/// Runs `body` if this is the child process.
+fn runs_here(test: &str, body: impl FnOnce()) -> bool {
+    let is_child = is_child();
+    if is_child {
+        println!("{}", begin(test));
+        body();
+    }
+    is_child
+}
+
+fn run_child(test: &str, prepare: impl FnOnce(&mut Command)) {
     let mut command = Command::new(env::current_exe().unwrap());
-    // Otherwise the harness might start another thread after `body` has limited them.
+    // Otherwise the harness might start another thread after the body has limited them.
     command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "1");
     prepare(&mut command);
     let output = command.output().unwrap();
@@ -37,7 +68,7 @@ pub fn in_child(test: &str, prepare: impl FnOnce(&mut Command), body: impl FnOnc
     }
     assert!(output.status.success(), "{test}: {}", output.status);
     // A name that is no test's would run nothing, and succeed.
-    assert!(printed.contains(&begun), "{test} did not run in the child");
+    assert!(printed.contains(&begin(test)), "{test} did not run in the child");
 }
 
 pub fn is_root() -> bool {

@@ -4,8 +4,8 @@
 //!
 //! Without restrictions each case is a test, so `cargo test abandoned_opens_are_closed` runs it.
 //! Each other test is a leg: the list under one set of restrictions (an ordinary user, a seccomp
-//! filter, little lockable memory ...). All run in child processes, one at a time, in which the
-//! right backend must be chosen and the refusals of the others explained.
+//! filter, little lockable memory ...). All run in child processes, some side by side, in which
+//! the right backend must be chosen and the refusals of the others explained.
 //!
 //! A leg runs a share of the data, or with `RINGWAY_LONG=1` all of it.
 //! `RINGWAY_CASE=part-of-a-name` selects cases of the legs, and `RINGWAY_CASE=uring` a backend. A

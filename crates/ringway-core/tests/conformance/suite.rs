@@ -23,8 +23,8 @@ mod waiting;
 mod world;
 
 use common::{
-    KAIO, REGISTER_BUFFERS2, URING, become_ordinary, in_child, is_root, limit_memlock, refuse,
-    refuse_registration,
+    KAIO, REGISTER_BUFFERS2, URING, become_ordinary, in_child, in_child_beside_others, is_root,
+    limit_memlock, refuse, refuse_registration,
 };
 use libtest_mimic::{Arguments, Trial};
 use ringway_core::refusal::Feature;
@@ -32,9 +32,11 @@ use ringway_core::{BackendKind, BuildError, FaultPlan, Options};
 use ringway_torture::{is_long, watchdog::Watchdog};
 use std::env;
 use std::fs;
+use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use world::{World, skip};
 
 #[derive(Clone, Copy)]
@@ -46,6 +48,9 @@ struct Case {
     /// Runs in the leg without restrictions only: it is expensive, or restrictions do not affect
     /// it.
     once: bool,
+    /// Changes a limit of the machine, or takes much of its memory or disk: no other test runs
+    /// meanwhile.
+    alone: bool,
 }
 
 macro_rules! cases {
@@ -59,13 +64,15 @@ macro_rules! cases {
 }
 
 const fn set(apart: bool, once: bool) -> Case {
-    Case { name: "", run: |_| {}, apart, once }
+    Case { name: "", run: |_| {}, apart, once, alone: false }
 }
 
 const EVERYWHERE: Case = set(false, false);
 const EVERYWHERE_APART: Case = set(true, false);
 const ONCE: Case = set(false, true);
 const ONCE_APART: Case = set(true, true);
+const ALONE: Case = Case { alone: true, ..ONCE };
+const ALONE_APART: Case = Case { alone: true, ..ONCE_APART };
 
 const CASES: &[Case] = cases! {
     EVERYWHERE {
@@ -137,14 +144,11 @@ const CASES: &[Case] = cases! {
     ONCE {
         large::direct_reads_over_the_largest_request,
         large::direct_writes_over_the_largest_request,
-        large::over_two_gibibytes,
-        large::over_four_gibibytes_direct,
         process::the_pushing_thread_has_ended,
         process::single_issuer,
         cancel::before_the_fallback_to_threads,
         options::sqpoll,
         options::sqpoll_shared,
-        closing::a_thousand_queues,
         closing::drop_waits_no_longer_than_close_wait,
         hung::idle_pipes,
         hung::full_streams,
@@ -156,7 +160,6 @@ const CASES: &[Case] = cases! {
         large::a_late_piece_is_cancelled,
         large::long_appends,
         large::a_short_write_changes_nothing_beyond_its_count,
-        process::no_kaio_requests_left,
         process::no_more_threads,
         process::signals_without_threads,
         process::fork_of_the_same_number,
@@ -171,13 +174,21 @@ const CASES: &[Case] = cases! {
         untorn::busy_pages_are_an_error,
         untorn::the_sizes_may_change,
     }
+    ALONE {
+        closing::a_thousand_queues,
+        large::over_two_gibibytes,
+        large::over_four_gibibytes_direct,
+    }
+    ALONE_APART {
+        process::no_kaio_requests_left,
+    }
 };
 
 /// A leg runs one of so many shares of the data. `RINGWAY_LONG=1`: all of it.
 const SHARES: usize = 6;
 
 /// Set in a child process that runs one case: its title.
-const ALONE: &str = "RINGWAY_TEST_ALONE";
+const ONE_CASE: &str = "RINGWAY_TEST_ONE_CASE";
 const SHM: &str = "RINGWAY_TEST_SHM";
 
 const KINDS: &[BackendKind] = if cfg!(ringway_linux) {
@@ -340,7 +351,7 @@ impl Leg {
 impl Run<'_> {
     /// Runs the cases in a child process.
     fn run(&self) {
-        if let Ok(alone) = env::var(ALONE) {
+        if let Ok(alone) = env::var(ONE_CASE) {
             return self.run_alone(&alone);
         }
         let scratch = || {
@@ -352,19 +363,22 @@ impl Run<'_> {
             (disk, shm)
         };
         let mut dirs = None;
-        in_child(
-            self.test,
-            |command| {
-                let (disk, shm) = dirs.insert(scratch());
-                command.current_dir(disk.path()).env(SHM, shm.path());
-            },
-            || {
-                short_panics();
-                cases::prepare_process();
-                (self.leg.restrict)();
-                self.run_all();
-            },
-        );
+        let prepare = |command: &mut Command| {
+            let (disk, shm) = dirs.insert(scratch());
+            command.current_dir(disk.path()).env(SHM, shm.path());
+        };
+        let body = || {
+            short_panics();
+            cases::prepare_process();
+            (self.leg.restrict)();
+            self.run_all();
+        };
+        let is_alone = |case: &Which<'_>| matches!(case, Which::Code(case) if case.alone);
+        if self.leg.test == WITHOUT_URING || self.cases.iter().any(is_alone) {
+            in_child(self.test, prepare, body);
+        } else {
+            in_child_beside_others(self.test, prepare, body);
+        }
     }
 
     fn run_all(&self) {
@@ -432,7 +446,7 @@ impl Run<'_> {
         let _watched = Watchdog::new(name);
         let mut command = Command::new("/proc/self/exe");
         // Otherwise the harness might start another thread after the case has limited them.
-        command.args([self.test, "--exact", "--nocapture", "--test-threads=1"]).env(ALONE, name);
+        command.args([self.test, "--exact", "--nocapture", "--test-threads=1"]).env(ONE_CASE, name);
         let output = command.output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         text.lines()
@@ -578,7 +592,10 @@ fn run_leg(leg: &Leg, data: &[cases::Case]) {
 }
 
 pub fn main() {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    // Most tests wait: for a disk, or for a while in which nothing may happen.
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    arguments.test_threads.get_or_insert(2 * processors);
     let data: &'static [cases::Case] = cases::load().leak();
     let wanted = env::var("RINGWAY_CASE").unwrap_or_default();
     let names = CASES.iter().map(|case| case.name).chain(data.iter().map(|case| &*case.name));

@@ -205,18 +205,20 @@ pub fn handle_signals(flags: libc::c_int) {
     }
 }
 
+/// Stops the signals however a case ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Runs `body` while another thread sends signals: to the thread of `body`, or to itself.
 pub fn with_signals(to_itself: bool, body: impl FnOnce()) {
     // SAFETY: the call takes nothing and cannot fail.
     let waiting = unsafe { libc::pthread_self() };
     let over = AtomicBool::new(false);
-    /// Stops the signals however the case ends.
-    struct Over<'a>(&'a AtomicBool);
-    impl Drop for Over<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
     std::thread::scope(|scope| {
         let _over = Over(&over);
         scope.spawn(|| {
@@ -232,23 +234,29 @@ pub fn with_signals(to_itself: bool, body: impl FnOnce()) {
     });
 }
 
-/// Runs `body` on this thread, and sends it one signal when it sleeps.
+/// Runs `body` on this thread, and sends it one signal when it sleeps. On a busy machine it may
+/// sleep before its wait, where a signal ends nothing: if it sleeps on for long, it gets another.
 fn with_one_signal(body: impl FnOnce()) {
     // SAFETY: the calls take nothing and cannot fail.
     let (waiting, number) = unsafe { (libc::pthread_self(), libc::gettid()) };
+    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(move || {
+        let _over = Over(&over);
+        scope.spawn(|| {
             let is_asleep = || {
                 let stat = std::fs::read_to_string(format!("/proc/self/task/{number}/stat"));
                 stat.unwrap().contains(") S ")
             };
-            let mut asleep = 0;
-            while asleep < 10 {
+            let (mut asleep, mut enough) = (0, 10);
+            while !over.load(Ordering::Relaxed) {
                 std::thread::sleep(MS);
                 asleep = if is_asleep() { asleep + 1 } else { 0 };
+                if asleep == enough {
+                    // SAFETY: the target thread joins this one, so it exists.
+                    unsafe { libc::pthread_kill(waiting, libc::SIGUSR1) };
+                    (asleep, enough) = (0, 1000);
+                }
             }
-            // SAFETY: the target thread joins this one, so it exists.
-            unsafe { libc::pthread_kill(waiting, libc::SIGUSR1) };
         });
         body();
     });
@@ -321,11 +329,12 @@ pub fn signals_end_an_interruptible_wait(world: &World) {
             queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
             assert_eq!(queue.reap_until(1, Instant::now() + hour).unwrap().count(), 0);
         });
-        // A completion hides the signal, too. (On kaio a thread makes it, perhaps after that.)
+        // A completion hides the signal, too. (Without a ring a thread makes it, perhaps later.)
         with_one_signal(|| {
             queue.push(op::nop()).unwrap();
             if queue.reap(3).unwrap().count() == 0 {
-                assert_eq!((world.kind, queue.reap(1).unwrap().count()), (BackendKind::Kaio, 1));
+                assert_ne!(world.kind, BackendKind::Uring);
+                assert_eq!(queue.reap(1).unwrap().count(), 1);
             }
         });
         // On kaio, the fallback pool reads pipes.
