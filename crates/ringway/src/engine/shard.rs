@@ -391,11 +391,12 @@ impl Shard {
     ) -> Option<OpResults> {
         let lead = group.iter().find_map(|one| one.as_ref().ok().copied());
         self.take_if_done(lead, executor, waker, |table| {
-            let taken = group.drain(..).filter_map(|one| match one {
+            let mut results = OpResults::with_capacity(group.len());
+            results.extend(group.drain(..).filter_map(|one| match one {
                 Ok(id) => table.take(id).map(Ok),
                 Err(refused) => Some(Err(refused)),
-            });
-            taken.collect()
+            }));
+            results
         })
     }
 
@@ -745,7 +746,7 @@ impl ShardState {
         operations: &mut Option<impl Operations>,
     ) -> (Group, Option<OpId>) {
         let begun = self.table.counts().pushed.is_multiple_of(SAMPLE).then(Instant::now);
-        let mut group = Group::new();
+        let mut group = Group::with_capacity(operations.as_ref().map_or(0, Operations::count));
         let mut lead = None;
         Operations::push_each(operations, |operation| {
             let waiter = Waiter::new(schedule, executor, lead, begun);

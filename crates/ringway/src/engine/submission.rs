@@ -10,6 +10,9 @@ use std::time::Instant;
 
 /// Operations that are pushed together: one, or any number of them.
 pub(crate) trait Operations: Sized {
+    /// How many there are.
+    fn count(&self) -> usize;
+
     /// Calls `push` with each, which takes it if it can. The operations are moved from where they
     /// are only then, because they are large.
     fn push_each(this: &mut Option<Self>, push: impl FnMut(&mut Option<Operation>));
@@ -17,12 +20,21 @@ pub(crate) trait Operations: Sized {
 
 impl Operations for Operation {
     #[inline]
+    fn count(&self) -> usize {
+        1
+    }
+
+    #[inline]
     fn push_each(this: &mut Option<Self>, mut push: impl FnMut(&mut Option<Operation>)) {
         push(this);
     }
 }
 
 impl Operations for Vec<Operation> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
     fn push_each(this: &mut Option<Self>, mut push: impl FnMut(&mut Option<Operation>)) {
         for operation in this.take().into_iter().flatten() {
             push(&mut Some(operation));

@@ -143,7 +143,7 @@ impl File {
         let pool = &self.engine().inner.pool;
         let mut blocks: Vec<Option<io::Result<Block>>> = Vec::with_capacity(plan.reads().len());
         let mut operations = Vec::new();
-        for read in plan.reads() {
+        for (index, read) in plan.reads().iter().enumerate() {
             // A short buffer may have to be zeroed, which counts as copying.
             poll_fn(|cx| poll_proceed(cx, if read.len() < COPY_STEP { read.len() } else { 0 }))
                 .await;
@@ -151,6 +151,9 @@ impl File {
             match self.read_cached(&mut buffer, read.start, false).await {
                 Some(len) => blocks.push(Some(Ok(pool.block(buffer, len)))),
                 None => {
+                    if operations.is_empty() {
+                        operations.reserve_exact(plan.reads().len() - index);
+                    }
                     let read = op::read(self.core(), buffer, read.start).exact();
                     operations.push(self.flagged(read));
                     blocks.push(None);
