@@ -13,7 +13,7 @@
 use crate::sys::libc;
 
 /// The most pieces of one transfer in flight at a time.
-const WINDOW: u8 = 8;
+pub(crate) const WINDOW: u8 = 8;
 
 /// The most pieces from the oldest to the newest in flight, both included: the bits of
 /// [`SplitProgress::in_flight`].

@@ -4,11 +4,12 @@
 use super::blocking::Work;
 use super::untorn::{self, UntornProblem};
 use super::{
-    CURRENT_POSITION, Metadata, Raw, Readv, RwFlags, SubmissionForms, WriteDsync, Writev,
-    is_for_worker,
+    CURRENT_POSITION, MIN_DEVICE_REQUEST, Metadata, Raw, Readv, RwFlags, SubmissionForms,
+    WriteDsync, Writev, is_for_worker,
 };
 use crate::buffer::MIN_PAGE;
 use crate::file::FileKind;
+use crate::split::WINDOW;
 use crate::sys::{RawFd, libc};
 use crate::{Buffer, File, SpareCapacity};
 use std::any::Any;
@@ -183,6 +184,28 @@ impl Operation {
         let file = self.file.as_ref().filter(|_| self.raw.is_transfer())?;
         let queue = file.request_queue()?;
         Some((queue.id(), queue.requests()?))
+    }
+
+    /// How many requests of its [`request_queue`](Self::request_queue) a direct transfer has at a
+    /// time: more than one, and at most 8, if it is longer than the device's largest. 1 for other
+    /// operations. Waits for nothing, except that the first call for a device reads a file of
+    /// sysfs.
+    ///
+    /// ```
+    /// use ringway_core::{File, op};
+    /// # fn main() -> std::io::Result<()> {
+    /// let file = File::open("/etc/passwd")?;
+    /// assert_eq!(op::read(&file, vec![0; 4096], 0).device_requests(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn device_requests(&self) -> u32 {
+        let Some(file) = self.file.as_ref().filter(|_| self.raw.is_transfer()) else { return 1 };
+        let bytes = self.raw.bytes();
+        if bytes <= MIN_DEVICE_REQUEST || !file.is_direct() {
+            return 1;
+        }
+        let largest = u64::from(file.largest_request().unwrap_or(0).max(1));
+        if largest == 1 { 1 } else { bytes.div_ceil(largest).min(WINDOW.into()) as u32 }
     }
 
     #[inline]

@@ -103,7 +103,8 @@ impl Devices {
     /// device's queue may be full.
     fn acquire(&mut self, table: &mut Table<Waiter>, id: OpId, at: usize, now: Instant) {
         let limiter = &mut self.list[at].limiter;
-        let permit = limiter.acquire(1, now);
+        let requests = table.operation(id).map_or(1, Operation::device_requests);
+        let permit = limiter.acquire_many(1, requests, now);
         if limiter.has_hung() {
             table.submit_by_worker(id);
         }
@@ -214,6 +215,33 @@ mod tests {
         assert_eq!(limit(64, 1), 48);
         assert_eq!(limit(64, 2), 24);
         assert_eq!((limit(1, 8), limit(u32::MAX, 1) > 1 << 20), (1, true));
+    }
+
+    /// A long direct transfer is several requests to the device at once.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn long_direct_transfers_count_as_their_requests() {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let Some((mut table, mut backends, _file)) = table() else { return };
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let open = std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(&named);
+        let Ok(open) = open else { return println!("skipped: no direct I/O on this file system") };
+        let file = ringway_core::File::from(open);
+        let Some(largest) = file.largest_request() else {
+            return println!("skipped: the device states no largest request");
+        };
+        let read = |requests: usize| op::read(&file, vec![0; largest as usize * requests], 0);
+        let counts = [1, 2, 8, 20].map(|requests| read(requests).device_requests());
+        assert_eq!(counts, [1, 2, 8, 8]);
+        let most = limit(read(1).request_queue().unwrap().1, NonZeroUsize::MIN);
+        let mut devices = Devices::shared_by(1, 8);
+        let now = Instant::now();
+        let admitted = (0..most).filter(|_| {
+            let id = table.insert(read(8), Waiter::default()).unwrap();
+            devices.admit(&mut table, id, now)
+        });
+        assert_eq!(admitted.count(), most.div_ceil(8));
+        table.shut_down(&mut backends, Duration::ZERO);
     }
 
     #[test]

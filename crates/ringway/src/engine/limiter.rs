@@ -47,6 +47,8 @@ struct Permit {
     hung: bool,
     /// Operations that have not completed.
     members: u32,
+    /// The capacity that it uses.
+    weight: u32,
 }
 
 impl Limiter {
@@ -122,12 +124,18 @@ impl Limiter {
     /// Takes capacity for a chain of `members` operations, which use it together. Returns the
     /// permit.
     pub(crate) fn acquire(&mut self, members: u32, now: Instant) -> u32 {
-        self.in_use += 1;
+        self.acquire_many(members, 1, now)
+    }
+
+    /// As [`acquire`](Self::acquire), for operations that use as much capacity as `weight` others.
+    /// They may use more than is available, so that one which is larger than the limit can start.
+    pub(crate) fn acquire_many(&mut self, members: u32, weight: u32, now: Instant) -> u32 {
+        self.in_use += weight as usize;
         let permit = self.free.pop().unwrap_or_else(|| {
             self.permits.push(None);
             self.permits.len() as u32 - 1
         });
-        self.permits[permit as usize] = Some(Permit { started: now, hung: false, members });
+        self.permits[permit as usize] = Some(Permit { started: now, hung: false, members, weight });
         permit
     }
 
@@ -145,7 +153,7 @@ impl Limiter {
                 };
                 self.free.push(permit);
                 self.overtaken = self.overtaken.max(Some(entry.started));
-                if entry.hung { self.hung -= 1 } else { self.in_use -= 1 }
+                if entry.hung { self.hung -= 1 } else { self.in_use -= entry.weight as usize }
             }
         }
     }
@@ -174,7 +182,7 @@ impl Limiter {
             if self.hung < self.max_hung && is_late(entry.started) {
                 entry.hung = true;
                 self.hung += 1;
-                self.in_use -= 1;
+                self.in_use -= entry.weight as usize;
             }
         }
         self.hung > before
@@ -212,6 +220,23 @@ mod tests {
             limiter.release(permit, start + LONG * 100);
         }
         assert_eq!((limiter.available(), limiter.hung), (2, 0));
+    }
+
+    /// One that counts as several keeps others back; it starts itself as soon as there is room for
+    /// one.
+    #[test]
+    fn a_heavy_operation_uses_the_capacity_of_several() {
+        let mut limiter = Limiter::new(4).exclude_hung_after(LONG, 2);
+        let start = Instant::now();
+        let light = limiter.acquire(1, start);
+        let heavy = limiter.acquire_many(1, 8, start);
+        assert_eq!((limiter.in_use(), limiter.available()), (9, 0));
+        limiter.release(light, start);
+        assert_eq!((limiter.in_use(), limiter.available()), (8, 0));
+        assert!(limiter.exclude_hung(start + LONG));
+        assert_eq!((limiter.in_use(), limiter.available()), (0, 4));
+        limiter.release(heavy, start + LONG);
+        assert!(limiter.is_unused());
     }
 
     /// A thousand operations that hang, 16 at a time, delay the next one by less than a second.
