@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
@@ -291,7 +292,7 @@ def test_all_that_aiofiles_has() -> None:
     assert set(aiofiles.__all__) <= set(ringway.__all__)
 
 
-def test_absolute_paths_need_no_working_directory(tmp_path: Path) -> None:
+def test_absolute_paths_need_no_working_directory() -> None:
     """One that must not be searched, also by a user who is not root."""
     program = """
 import asyncio, os, ringway, sys
@@ -316,18 +317,19 @@ async def main():
 
 asyncio.run(main())
 """
-    (tmp_path / "open").mkdir()
-    for directory in (tmp_path / "open", tmp_path, *tmp_path.parents):
-        if directory.owner() != "root" or directory.stat().st_mode & 0o5 != 0o5:
-            directory.chmod(0o755)
-    (tmp_path / "open").chmod(0o777)
-    (tmp_path / "closed").mkdir()
-    file, link = tmp_path / "open" / "file", tmp_path / "open" / "link"
-    file.write_bytes(b"x")
-    file.chmod(0o666)
-    link.symlink_to("file")
-    command = [sys.executable, "-c", program, str(file), str(link), str(tmp_path / "closed")]
-    result = subprocess.run(command, capture_output=True, text=True)
+    # pytest's directories are those of their owner alone.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        file, link, closed = (Path(name) / part for part in ("open/file", "open/link", "closed"))
+        file.parent.mkdir()
+        closed.mkdir()
+        file.write_bytes(b"x")
+        link.symlink_to("file")
+        Path(name).chmod(0o755)
+        file.parent.chmod(0o777)
+        file.chmod(0o666)
+        command = [sys.executable, "-c", program, str(file), str(link), str(closed)]
+        result = subprocess.run(command, capture_output=True, text=True)
+        closed.chmod(0o755)
     assert result.stdout == "True\nfile\nFalse\n", result.stderr
 
 
