@@ -6,10 +6,15 @@ import asyncio
 import errno
 import io
 import mmap
+import operator
 import os
+import pickle
+import stat
+import sys
 import warnings
 from asyncio import get_running_loop
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -28,29 +33,65 @@ _FIRST_CHUNK = 8 << 10
 _LARGEST_CHUNK = 128 << 10
 # Longer reads ask for no more than the file has.
 _UNCHECKED = 1 << 20
+_LARGEST_POSITION = (1 << 63) - 1
 
 
 class Turn:
-    """The lock of a file's position: operations on it follow each other, in order."""
+    """The lock of a file's position: operations on it follow each other, in order. `with` counts an
+    operation of several steps that needs no lock."""
 
-    __slots__ = ("_lock", "busy")
+    __slots__ = ("_called", "_last", "_lock", "_then", "busy")
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self.busy = 0
-        """The number of operations that have or want the lock."""
+        """The number of operations that have or want the lock, and of those that `with` counts."""
+        # Operations are numbered as they are called. Those after the last are refused.
+        self._called = 0
+        self._last = sys.maxsize
+        self._then: Callable[[], object] | None = None
 
     async def __aenter__(self) -> None:
-        self.busy += 1
+        self._called = number = self._called + 1
+        await self.acquire()
+        if number > self._last:
+            self.release()
+            raise ValueError("I/O operation on closed file")
+
+    async def __aexit__(self, *_: object) -> None:
+        self.release()
+
+    async def acquire(self) -> None:
+        """Wait for the lock, also after `end`."""
+        self.__enter__()
         try:
             await self._lock.acquire()
         except BaseException:
-            self.busy -= 1
+            self.__exit__()
             raise
 
-    async def __aexit__(self, *_: object) -> None:
+    def release(self) -> None:
+        """Leave the lock to the next."""
         self._lock.release()
+        self.__exit__()
+
+    def __enter__(self) -> None:
+        self.busy += 1
+
+    def __exit__(self, *_: object) -> None:
         self.busy -= 1
+        if self._then is not None and not self.busy:
+            then, self._then = self._then, None
+            then()
+
+    def end(self) -> None:
+        """Let operations that are called from now on raise ValueError when it is their turn."""
+        self._last = min(self._last, self._called)
+
+    def after_all(self, then: Callable[[], object]) -> None:
+        """Call a function when no operation is left, now if there is none."""
+        with self:
+            self._then = then
 
 
 class AsyncFile:
@@ -78,6 +119,8 @@ class AsyncFile:
         self._appends = "a" in mode
         self._writable = self._appends or "w" in mode or "x" in mode or "+" in mode
         self._detached = False
+        # A close was cancelled: the last operation of the others closes it.
+        self._abandoned = False
         self._turn = Turn()
         # A hint, for reads of the rest.
         self._size: int = size
@@ -93,6 +136,9 @@ class AsyncFile:
         self._ahead = b""
         self._ahead_at = 0
         self._chunk = _FIRST_CHUNK
+        # `write_at` may have changed what was read ahead meanwhile. Counts its beginnings and ends.
+        self._stale = False
+        self._changes = 0
         # Bytes that are not written yet, for the offset `_dirty_at`.
         self._dirty = bytearray()
         self._dirty_at = 0
@@ -115,7 +161,7 @@ class AsyncFile:
     @property
     def closed(self) -> bool:
         """Whether it is closed."""
-        return self._file.closed
+        return self._abandoned or self._file.closed
 
     @property
     def direct(self) -> bool:
@@ -154,9 +200,12 @@ class AsyncFile:
 
     async def stat(self) -> os.stat_result:
         """Return what `os.fstat` returns. What `write` has buffered does not count."""
+        self._check()
+        return await self._stat()
+
+    async def _stat(self) -> os.stat_result:
         from .os import stat_of
 
-        self._check()
         return await stat_of(self._file)
 
     def __repr__(self) -> str:
@@ -172,7 +221,7 @@ class AsyncFile:
     def _check_open(self) -> None:
         if self._detached:
             raise ValueError("raw stream has been detached")
-        if self._file.closed:
+        if self.closed:
             raise ValueError("I/O operation on closed file")
 
     # Calls that are often answered at once do the first line of this themselves: it costs a tenth
@@ -221,7 +270,7 @@ class AsyncFile:
         ):
             self._check_readable()
             async with self._turn:
-                return await self._read(size)
+                return await self._read(operator.index(size))
         out = self._file.read_at(size, self._pos, size)
         if type(out) is Operation:
             async with self._turn:
@@ -250,7 +299,7 @@ class AsyncFile:
         """
         first = size
         if size > _UNCHECKED:
-            first = min(size, max((await self.stat()).st_size - at, _UNCHECKED))
+            first = min(size, max((await self._stat()).st_size - at, _UNCHECKED))
         out: bytes = await run(self._file.read_at(first, at, first))
         read = len(out)
         while read == first and len(out) < size:
@@ -280,8 +329,6 @@ class AsyncFile:
         try:
             data: bytes = await asyncio.shield(self._reading.future)
         except asyncio.CancelledError:
-            if self._file.closed:
-                self._reading.cancel()
             raise
         except BaseException:
             self._reading = None
@@ -337,7 +384,7 @@ class AsyncFile:
         self._check_readable()
         async with self._turn:
             await self._settle()
-            size = _FIRST_CHUNK if size < 0 else size
+            size = _FIRST_CHUNK if size < 0 else operator.index(size)
             if size and not self._take_ahead(1):
                 await self._fill(size)
             data = self._take_ahead(size)
@@ -352,7 +399,7 @@ class AsyncFile:
         self._check_readable()
         async with self._turn:
             await self._settle()
-            view = memoryview(buffer).cast("B")
+            view = octets(buffer)
             if view.readonly:
                 raise TypeError("readinto: the buffer must be writable, such as a bytearray")
             if not self._seekable:
@@ -380,17 +427,20 @@ class AsyncFile:
             # Long lines are read in ever larger pieces.
             size = max(self._chunk, len(ahead))
             self._chunk = min(2 * self._chunk, _LARGEST_CHUNK)
+        changes = self._changes
         if self._seekable:
             more = await run(self._file.read_at(size, self._pos + len(ahead), 1))
         else:
             more = await self._read_next(size)
         self._ahead, self._ahead_at = ahead + more, self._pos
+        # This operation may have the old content; the next ones must not.
+        self._stale = self._stale or changes != self._changes
         return self._ahead
 
     async def readline(self, size: int | None = -1, /) -> bytes:
         """Read a line with its end, at most `size` bytes; b"" at the end of the file."""
         self._check_readable()
-        limit = -1 if size is None or size < 0 else size
+        limit = -1 if size is None or size < 0 else operator.index(size)
         if not self._turn.busy and limit < 0 and not self._dirty and not self._writing:
             line = self._line_ahead()
             if line:
@@ -402,7 +452,7 @@ class AsyncFile:
     def _line_ahead(self) -> bytes:
         """A whole line of what was read ahead."""
         skip = self._pos - self._ahead_at
-        if 0 <= skip < len(self._ahead):
+        if 0 <= skip < len(self._ahead) and not self._stale:
             end = self._ahead.find(b"\n", skip) + 1
             if end:
                 self._pos += end - skip
@@ -431,12 +481,15 @@ class AsyncFile:
 
     async def readlines(self, hint: int | None = -1, /) -> list[bytes]:
         """Read lines until the end, or until they have more than `hint` bytes."""
+        self._check_readable()
         lines, total = [], 0
-        while line := await self.readline():
-            lines.append(line)
-            total += len(line)
-            if hint is not None and 0 < hint < total:
-                break
+        async with self._turn:
+            await self._settle()
+            while line := await self._readline(-1):
+                lines.append(line)
+                total += len(line)
+                if hint is not None and 0 < hint < total:
+                    break
         return lines
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -461,7 +514,7 @@ class AsyncFile:
         self._check_writable()
         if type(data) is str:
             raise TypeError("a bytes-like object is required, not 'str'")
-        view = data if type(data) is bytes else memoryview(data).cast("B")
+        view = data if type(data) is bytes else octets(data)
         length = len(view)
         if not length:
             return 0
@@ -490,8 +543,6 @@ class AsyncFile:
 
     async def _take(self, view: bytes | memoryview) -> None:
         """Collect or write. From its start on, the data has been taken, whatever is cancelled."""
-        # Another task may have closed the file before this one had its turn.
-        self._check_writable()
         length = len(view)
         if self._direct:
             self._check_aligned(length)
@@ -553,7 +604,7 @@ class AsyncFile:
         return self._file.write_at(_aligned(data), offset, False)
 
     def _wrote(self) -> None:
-        # Another task's close that was cancelled may have closed the file meanwhile.
+        # A close that was cancelled meanwhile has closed the file.
         if self._appends and self._seekable and not self._file.closed:
             self._pos = os.lseek(self._file.fileno(), 0, os.SEEK_CUR)
 
@@ -573,7 +624,10 @@ class AsyncFile:
             self._wrote()
 
     async def _settle(self) -> None:
-        """Write what was collected, before a read."""
+        """Write what was collected, before a read, and forget what is not to be read."""
+        if self._stale:
+            self._stale = False
+            self._drop_ahead()
         if self._dirty or self._writing is not None:
             await self._flush()
 
@@ -582,37 +636,54 @@ class AsyncFile:
     async def tell(self) -> int:
         """Return the position in bytes."""
         self._check()
-        if not self._seekable:
-            raise io.UnsupportedOperation("underlying stream is not seekable")
+        self._check_seekable()
         return self._pos
 
     async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Move the position: from the start, the position (1) or the end (2). Return it."""
+        """Move the position: from the start, the position (1) or the end (2). Return it.
+
+        OSError; OverflowError for a position that no file has.
+        """
         self._check()
+        self._check_seekable()
+        async with self._turn:
+            return await self._seek(operator.index(offset), whence)
+
+    def _check_seekable(self) -> None:
         if not self._seekable:
             raise io.UnsupportedOperation("underlying stream is not seekable")
-        async with self._turn:
-            await self._settle()
-            if whence == os.SEEK_SET:
-                new = offset
-            elif whence == os.SEEK_CUR:
-                new = self._pos + offset
-            elif whence == os.SEEK_END:
-                new = (await self.stat()).st_size + offset
-            else:
-                new = os.lseek(self._file.fileno(), offset, whence)
-            if new < 0:
-                raise OSError(22, "Invalid argument: a position before the start", self._name)
-            self._pos = new
-            self._chunk = _FIRST_CHUNK
-            return new
+
+    async def _seek(self, offset: int, whence: int) -> int:
+        await self._settle()
+        if whence == os.SEEK_SET:
+            new = offset
+        elif whence == os.SEEK_CUR:
+            new = self._pos + offset
+        elif whence == os.SEEK_END:
+            new = await self._end() + offset
+        else:
+            new = os.lseek(self._file.fileno(), offset, whence)
+        if new < 0:
+            raise OSError(22, "Invalid argument: a position before the start", self._name)
+        if new > _LARGEST_POSITION:
+            raise OverflowError(f"seek: position {new} is beyond 2**63 - 1")
+        self._pos = new
+        self._chunk = _FIRST_CHUNK
+        return new
+
+    async def _end(self) -> int:
+        """The offset of the end: of a device its size, which `fstat` does not have."""
+        status = await self._stat()
+        if stat.S_ISREG(status.st_mode):
+            return status.st_size
+        return os.lseek(self._file.fileno(), 0, os.SEEK_END)
 
     async def truncate(self, size: int | None = None, /) -> int:
         """Cut or extend the file to `size` bytes, by default to the position, which stays."""
         self._check_writable()
         async with self._turn:
             await self._flush()
-            size = self._pos if size is None else size
+            size = self._pos if size is None else operator.index(size)
             if size < 0:
                 raise OSError(22, "Invalid argument: a negative size", self._name)
             await run(self._file.truncate(size))
@@ -630,7 +701,8 @@ class AsyncFile:
         if self._loop is not get_running_loop() or not self._readable:
             self._check_readable()
         if size > _UNCHECKED:
-            return await self._read_there(size, offset)
+            with self._turn:
+                return await self._read_there(operator.index(size), operator.index(offset))
         out = self._file.read_at(size, offset, size)
         return await wait(out) if type(out) is Operation else out
 
@@ -654,7 +726,20 @@ class AsyncFile:
         after a later write. OSError; with direct I/O EINVAL names the alignment.
         """
         self._check_writable()
-        return await run(self._file.write_at(data, offset, durable))
+        self._change(data, offset)
+        try:
+            return await run(self._file.write_at(data, offset, durable))
+        finally:
+            self._change(data, offset)
+
+    def _change(self, data: Buffer, offset: int) -> None:
+        """Before and after a write at an offset: what was read ahead of that range is not read
+        again, nor what is being read ahead meanwhile."""
+        self._changes += 1
+        if self._ahead:
+            first, end = operator.index(offset), operator.index(offset) + memoryview(data).nbytes
+            if first < self._ahead_at + len(self._ahead) and self._ahead_at < end:
+                self._drop_ahead()
 
     async def read_ranges(
         self, ranges: Iterable[Pair], out: Buffer | Sequence[Buffer] | None = None
@@ -667,11 +752,12 @@ class AsyncFile:
         OSError.
         """
         self._check_readable()
-        asked = list(pairs(ranges, "(offset, length)"))
+        asked = list(pairs_of_numbers(ranges))
         if out is None:
-            if any(offset + length > self._size for offset, length in asked):
-                self._size = (await self.stat()).st_size
-            return await run(self._file.read_ranges(asked, self._size))
+            with self._turn:
+                if any(offset + length > self._size for offset, length in asked):
+                    self._size = (await self._stat()).st_size
+                return await run(self._file.read_ranges(asked, self._size))
         buffers = split(out, [length for _, length in asked])
         offsets = [offset for offset, _ in asked]
         return await run(self._file.readinto_ranges(offsets, buffers))
@@ -687,22 +773,23 @@ class AsyncFile:
         if depth < 1:
             raise ValueError("depth must be at least 1")
         pending: dict[asyncio.Future[Any], tuple[int, Operation]] = {}
-        try:
-            for index, (offset, length) in enumerate(pairs(ranges, "(offset, length)")):
-                started = self._file.read_at(length, offset, length)
-                if type(started) is not Operation:
-                    yield index, started
-                    continue
-                pending[started.future] = (index, started)
-                if len(pending) == depth:
+        with self._turn:
+            try:
+                for number, (offset, length) in enumerate(pairs_of_numbers(ranges)):
+                    started = self._file.read_at(length, offset, length)
+                    if type(started) is not Operation:
+                        yield number, started
+                        continue
+                    pending[started.future] = (number, started)
+                    if len(pending) == depth:
+                        for pair in await _completed(pending):
+                            yield pair
+                while pending:
                     for pair in await _completed(pending):
                         yield pair
-            while pending:
-                for pair in await _completed(pending):
-                    yield pair
-        finally:
-            for _, operation in pending.values():
-                operation.cancel()
+            finally:
+                for _, operation in pending.values():
+                    operation.cancel()
 
     async def sync(self, *, data_only: bool = False) -> None:
         """Write what was collected, and all that was written so far, to the device: `fsync(2)`, or
@@ -712,22 +799,26 @@ class AsyncFile:
         not to be repeated; write the data again.
         """
         self._check()
-        await self.flush()
-        await run(self._file.sync(data_only))
+        with self._turn:
+            await self.flush()
+            await run(self._file.sync(data_only))
 
     # ---- The end ---------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Write what was collected, and close the file. It does not sync. Closing again does
         nothing. OSError of either step; the file is closed nevertheless, also if it is cancelled:
-        what was collected is then written without anybody who waits."""
+        what was collected is then written without anybody who waits, and operations that were
+        called before end as usual."""
         if self._detached:
             raise ValueError("raw stream has been detached")
-        if self._file.closed:
+        if self.closed:
             return
         self._check()
+        self._turn.end()
         try:
-            async with self._turn:
+            await self._turn.acquire()
+            try:
                 try:
                     await self._flush()
                 finally:
@@ -735,21 +826,26 @@ class AsyncFile:
                         self._reading.cancel()
                     # A write that goes on closes it at its end.
                     await run(self._file.close())
+            finally:
+                self._turn.release()
         except asyncio.CancelledError:
-            self._abandon()
+            self._abandoned = True
+            self._readable = self._writable = False
+            self._turn.after_all(self._abandon)
             raise
 
     def _abandon(self) -> None:
-        """Close the file without waiting, also for the turn of others, whose operations go on."""
-        try:
+        """Close the file without waiting, when no operation is left."""
+        # Nobody gets an error, as of all that goes on after a cancelled close.
+        with suppress(Exception):
             if self._dirty and not self._file.closed:
                 # Then no write is in flight: each of them begins with what was collected.
                 data, self._dirty = self._dirty, bytearray()
                 started = self._start_write(data, self._dirty_at)
                 if type(started) is Operation:
                     started.go_on()
-        finally:
-            if self._reading is not None and not self._turn.busy:
+        with suppress(Exception):
+            if self._reading is not None:
                 self._reading.cancel()
             self._file.close()
 
@@ -789,7 +885,8 @@ class AsyncFile:
         if file is None or file.closed or self._detached:
             return
         try:
-            warnings.warn(f"unclosed file {self!r}", ResourceWarning, source=self, stacklevel=2)
+            if not self._abandoned:
+                warnings.warn(f"unclosed file {self!r}", ResourceWarning, source=self, stacklevel=2)
         finally:
             # As files of the standard library do, also if the warning is an error.
             self._write_dirty()
@@ -839,6 +936,22 @@ def pairs(ranges: Iterable[Any], meaning: str) -> Iterator[tuple[Any, Any]]:
         yield first, second
 
 
+def pairs_of_numbers(ranges: Iterable[Any]) -> Iterator[tuple[int, int]]:
+    """Yield ranges as pairs of `int`, which do not wrap as those of numpy do. TypeError for what is
+    no pair of integers."""
+    for offset, length in pairs(ranges, "(offset, length)"):
+        yield operator.index(offset), operator.index(length)
+
+
+def octets(data: Buffer) -> memoryview:
+    """The bytes of a buffer of any format and shape. TypeError if it is not contiguous, or none."""
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise TypeError("a contiguous buffer is needed, such as numpy.ascontiguousarray makes")
+    # A memoryview casts no view of several dimensions without elements, nor all formats.
+    return pickle.PickleBuffer(view).raw()
+
+
 async def _completed(
     pending: dict[asyncio.Future[Any], tuple[int, Operation]],
 ) -> list[tuple[int, bytes]]:
@@ -857,7 +970,7 @@ def split(out: Buffer | Sequence[Buffer], lengths: list[int]) -> list[Buffer]:
     whole: Any = out
     if any(length < 0 for length in lengths):
         raise ValueError("out: a range has a negative length")
-    view = memoryview(whole).cast("B")
+    view = octets(whole)
     if view.nbytes < sum(lengths):
         raise ValueError(f"out: {view.nbytes} bytes for ranges of {sum(lengths)} in all")
     parts: list[Buffer] = []

@@ -25,17 +25,29 @@ if hasattr(os, "register_at_fork"):
 
 def _finish() -> None:
     """Let writes that go on end, also those of loops that were never closed."""
-    global _exit_seconds
     for made in list(_engines.values()):
         made.end()
+    _wait()
+
+
+def _finish_idle() -> None:
+    """The same while threads still run: a loop that runs in one of them ends its own writes."""
+    for loop, made in list(_engines.items()):
+        if not loop.is_running():
+            made.end()
+    _wait()
+
+
+def _wait() -> None:
+    global _exit_seconds
     if not finish_writes(_exit_seconds) and _exit_seconds:
         warnings.warn("ringway: writes were cut off by the exit", RuntimeWarning, stacklevel=1)
         _exit_seconds = 0.0
 
 
-# Before the executors' threads are joined, also in children of multiprocessing, which end without
-# atexit; and again for loops that functions of atexit close.
-getattr(threading, "_register_atexit", atexit.register)(_finish)
+# Before threads are joined, also in children of multiprocessing, which end without atexit; and
+# again for loops that ran until then, run in daemon threads, or are closed by functions of atexit.
+getattr(threading, "_register_atexit", atexit.register)(_finish_idle)
 atexit.register(_finish)
 
 

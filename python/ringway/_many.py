@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from collections.abc import Iterable, Sequence
@@ -9,6 +10,11 @@ from typing import Any, Union
 
 from ._binary import Buffer, pairs
 from ._ringway import Reader
+
+try:
+    import fcntl
+except ImportError:  # Windows, which has no direct I/O here.
+    fcntl = None  # type: ignore[assignment]
 
 Source = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]", int]
 """A path, or a descriptor of a file that is open for reading."""
@@ -43,6 +49,18 @@ def _name(source: Source) -> Any:
     return source if isinstance(source, int) else os.fsdecode(source)
 
 
+def _check_direct(source: Source) -> None:
+    """ValueError for a descriptor whose reads do not bypass the page cache."""
+    if not isinstance(source, int):
+        return
+    try:
+        flags = fcntl.fcntl(source, fcntl.F_GETFL) if fcntl is not None else 0
+    except OSError:
+        return  # The read fails with this error.
+    if not flags & getattr(os, "O_DIRECT", 0):
+        raise ValueError("direct=True needs a path: a descriptor is direct if it was opened so")
+
+
 def _listed(requests: Iterable[Any], depth: int) -> list[Any]:
     """The requests as a list. TypeError for a single one, ValueError for a wrong depth."""
     if depth < 1:
@@ -58,7 +76,7 @@ def read_many(requests: Iterable[Request], *, direct: bool = False, depth: int =
     A request is a path or descriptor, for the whole file, or a tuple (file, offset, length in
     bytes). Bytes are shorter than their range only at the end of the file. Up to `depth` files are
     open at a time, with up to `depth` reads each; a file with several ranges is opened once. With
-    `direct` they bypass the page cache.
+    `direct` they bypass the page cache: ValueError for a descriptor that was not opened so.
 
     It needs no event loop, blocks the calling thread and releases the interpreter's lock; any
     number of threads may call it. OSError of the first that fails, with its filename.
@@ -71,7 +89,10 @@ def read_many(requests: Iterable[Request], *, direct: bool = False, depth: int =
         if isinstance(request, (tuple, list)):
             if len(request) != 3:
                 raise TypeError(f"a range is (file, offset, length), not {request!r}")
-            source, offset, length = request
+            source, offset = request[0], operator.index(request[1])
+            length = None if request[2] is None else operator.index(request[2])
+        if direct:
+            _check_direct(source)
         if offset < 0 or (length is not None and length < 0):
             raise ValueError(f"a range of {length} bytes from {offset} on")
         files.setdefault(_name(source), []).append(index)
@@ -97,7 +118,8 @@ def readinto_many(
     overlap. A number is less than its buffer's length only at the end of the file. The rest is as
     for `read_many`. ValueError if there are more requests than buffers or fewer.
     """
-    asked = list(pairs(_listed(requests, depth), "(file, offset)"))
+    listed = pairs(_listed(requests, depth), "(file, offset)")
+    asked = [(source, operator.index(offset)) for source, offset in listed]
     if isinstance(buffers, (bytes, bytearray, memoryview)):
         raise TypeError("pass a list of buffers, one for each request")
     if len(asked) != len(buffers):
@@ -106,6 +128,8 @@ def readinto_many(
     for index, (source, offset) in enumerate(asked):
         if offset < 0:
             raise ValueError(f"a negative offset: {offset}")
+        if direct:
+            _check_direct(source)
         files.setdefault(_name(source), []).append(index)
     jobs = []
     for name, indices in files.items():

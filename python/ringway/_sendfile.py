@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import socket
 from collections import deque
 from typing import Any
@@ -17,23 +18,27 @@ _AHEAD = 4
 
 async def sendfile(
     target: asyncio.WriteTransport | asyncio.StreamWriter | socket.socket,
-    file: AsyncFile,
+    file: Any,
     offset: int = 0,
     count: int | None = None,
 ) -> int:
     """Send `count` bytes of a file from an offset on, or all up to its end. Return the number sent:
     fewer only if the file ends.
 
-    The target is a transport (plain or TLS, of asyncio or uvloop), an `asyncio.StreamWriter`, or a
-    non-blocking socket that no transport uses. Up to 1 MiB is read ahead while earlier pieces are
+    The file is one of `ringway.open` or `ringway.tempfile`. The target is a transport (plain, TLS,
+    or of a pipe; of asyncio or uvloop), an `asyncio.StreamWriter`, or a non-blocking socket that no
+    transport uses. Up to 1 MiB is read ahead while earlier pieces are
     being sent; the loop never waits for the disk. A transport's own protocol receives nothing
     meanwhile, as with `loop.sendfile`. The position of the file is neither used nor moved.
 
     If it is cancelled, what was sent is unknown. ConnectionError if the connection is lost;
     OSError; ValueError for a blocking socket or a closed file; TypeError for other targets.
     """
+    # That of a NamedTemporaryFile.
+    file = getattr(file, "_opened", file)
     if not isinstance(file, AsyncFile):
         raise TypeError(f"sendfile: a file opened in a binary mode is needed, not {file!r}")
+    offset, count = operator.index(offset), None if count is None else operator.index(count)
     if offset < 0 or (count is not None and count < 0):
         raise ValueError("sendfile: offset and count must not be negative")
     file._check_readable()
@@ -62,6 +67,7 @@ async def sendfile(
         raise ConnectionError("sendfile: the transport is closing")
     flow = _Flow(target)
     try:
+        flow.begin()
         return await _send(file, offset, count, flow.write)
     finally:
         flow.restore()
@@ -72,26 +78,27 @@ async def _send(file: AsyncFile, offset: int, count: int | None, write: Any) -> 
     sent, at = 0, offset
     end = None if count is None else offset + count
     reads: deque[tuple[int, Any]] = deque()
-    try:
-        while True:
-            while len(reads) < _AHEAD and (end is None or at < end):
-                size = _CHUNK if end is None else min(_CHUNK, end - at)
-                reads.append((size, file._file.read_at(size, at, size)))
-                at += size
-            if not reads:
-                return sent
-            size, started = reads[0]
-            data = await run(started)
-            reads.popleft()
-            if data:
-                await write(data)
-            sent += len(data)
-            if len(data) < size:
-                return sent
-    finally:
-        for _, started in reads:
-            if type(started) is Operation:
-                started.cancel()
+    with file._turn:
+        try:
+            while True:
+                while len(reads) < _AHEAD and (end is None or at < end):
+                    size = _CHUNK if end is None else min(_CHUNK, end - at)
+                    reads.append((size, file._file.read_at(size, at, size)))
+                    at += size
+                if not reads:
+                    return sent
+                size, started = reads[0]
+                data = await run(started)
+                reads.popleft()
+                if data:
+                    await write(data)
+                sent += len(data)
+                if len(data) < size:
+                    return sent
+        finally:
+            for _, started in reads:
+                if type(started) is Operation:
+                    started.cancel()
 
 
 class _Flow(asyncio.Protocol):
@@ -100,21 +107,32 @@ class _Flow(asyncio.Protocol):
     def __init__(self, transport: Any) -> None:
         self._transport = transport
         self._protocol = transport.get_protocol()
-        self._reads = transport.is_reading()
+        self._reads = False
         self._lost = False
+        self._was_paused = False
         self._resumed: asyncio.Future[None] | None = None
-        if self._reads:
-            transport.pause_reading()
+
+    def begin(self) -> None:
+        """Take the protocol's place, until `restore`."""
+        transport = self._transport
+        try:
+            if transport.is_reading():
+                transport.pause_reading()
+                self._reads = True
+        except (AttributeError, NotImplementedError):
+            pass  # One that only writes.
         transport.set_protocol(self)
         # Nobody can ask a transport whether its protocol is paused: it may be until the buffer is
         # almost empty. With a limit of 0 it is paused if there is anything (of a TLS transport of
         # asyncio also if there is nothing), and this is told if it was not before.
         low, high = transport.get_write_buffer_limits()
-        transport.set_write_buffer_limits(high=0)
-        self._was_paused = self._resumed is None and transport.get_write_buffer_size() > 0
-        if self._was_paused:
-            self.pause_writing()
-        transport.set_write_buffer_limits(high=high, low=low)
+        try:
+            transport.set_write_buffer_limits(high=0)
+            self._was_paused = self._resumed is None and transport.get_write_buffer_size() > 0
+            if self._was_paused:
+                self.pause_writing()
+        finally:
+            transport.set_write_buffer_limits(high=high, low=low)
 
     async def write(self, data: bytes) -> None:
         await self._drained()

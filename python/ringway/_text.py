@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import locale
+import operator
 import os
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
@@ -43,6 +44,10 @@ class AsyncTextFile:
         self._newline = newline
         self._write_newline = {None: os.linesep, "": "\n"}.get(newline, newline) or "\n"
         self._codec = codecs.lookup(encoding)
+        if not getattr(self._codec, "_is_text_encoding", True):
+            raise LookupError(
+                f"{encoding!r} is not a text encoding; use codecs.open() to handle arbitrary codecs"
+            )
         self._decoder: Any = None
         self._encoder: Any = None
         # Decoded text, of which `_used` characters were read.
@@ -99,6 +104,10 @@ class AsyncTextFile:
         """Return whether it is a terminal."""
         return await self.buffer.isatty()
 
+    async def stat(self) -> os.stat_result:
+        """Return what `os.fstat` returns. What `write` has collected does not count."""
+        return await self.buffer.stat()
+
     def __repr__(self) -> str:
         return (
             f"<ringway.AsyncTextFile name={self.name!r} mode={self.mode!r} "
@@ -152,7 +161,7 @@ class AsyncTextFile:
                 return await self._read_rest()
             while len(self._chars) - self._used < size and await self._more():
                 pass
-            return self._take(size)
+            return self._take(operator.index(size))
 
     async def _read_rest(self) -> str:
         binary = self.buffer
@@ -176,25 +185,28 @@ class AsyncTextFile:
     async def readline(self, size: int | None = -1, /) -> str:
         """Read a line with its end, at most `size` characters; "" at the end of the file."""
         self.buffer._check_readable()
-        limit = -1 if size is None or size < 0 else size
+        limit = -1 if size is None or size < 0 else operator.index(size)
         if limit < 0 and not self.buffer._turn.busy:
             end = self._line_end(self._used)
             if end:
                 return self._take(end - self._used)
         async with self.buffer._turn:
-            searched = 0
-            while True:
-                end = self._line_end(self._used + searched)
-                left = len(self._chars) - self._used
-                if end or 0 <= limit <= left:
-                    break
-                # A line may end with two characters.
-                searched = max(left - 1, 0)
-                if not await self._more():
-                    end = len(self._chars)
-                    break
-            length = end - self._used if end else limit
-            return self._take(length if limit < 0 else min(length, limit))
+            return await self._readline(limit)
+
+    async def _readline(self, limit: int) -> str:
+        searched = 0
+        while True:
+            end = self._line_end(self._used + searched)
+            left = len(self._chars) - self._used
+            if end or 0 <= limit <= left:
+                break
+            # A line may end with two characters.
+            searched = max(left - 1, 0)
+            if not await self._more():
+                end = len(self._chars)
+                break
+        length = end - self._used if end else limit
+        return self._take(length if limit < 0 else min(length, limit))
 
     def _line_end(self, start: int) -> int:
         """The end of the line that goes on there, or 0 if the text so far does not have it."""
@@ -212,12 +224,14 @@ class AsyncTextFile:
 
     async def readlines(self, hint: int | None = -1, /) -> list[str]:
         """Read lines until the end, or until they have more than `hint` characters."""
+        self.buffer._check_readable()
         lines, total = [], 0
-        while line := await self.readline():
-            lines.append(line)
-            total += len(line)
-            if hint is not None and 0 < hint < total:
-                break
+        async with self.buffer._turn:
+            while line := await self._readline(-1):
+                lines.append(line)
+                total += len(line)
+                if hint is not None and 0 < hint < total:
+                    break
         return lines
 
     def __aiter__(self) -> AsyncIterator[str]:
@@ -243,23 +257,39 @@ class AsyncTextFile:
         data = text
         if has_end and self._write_newline != "\n":
             data = text.replace("\n", self._write_newline)
-        if self._chars:
-            # The position is that of the text that was read, not of what was decoded.
-            await self.seek(await self.tell())
-        # Behind what is written, no decoder has a state.
-        self._marks = []
-        if not self._collect(data):
-            async with binary._turn:
-                await self._write(data)
-        if self.line_buffering and (has_end or "\r" in text):
-            await binary.flush()
+        ends_line = self.line_buffering and (has_end or "\r" in text)
+        if self._collect(data):
+            if ends_line:
+                await binary.flush()
+            return len(text)
+        async with binary._turn:
+            if self._is_ahead():
+                # The position is that of the text that was read, not of what was decoded.
+                if binary._appends:
+                    await binary._flush()
+                await self._seek(self._tell(binary._pos), os.SEEK_SET)
+            self._forget_text()
+            await self._write(data)
+            if ends_line:
+                await binary._flush()
         return len(text)
+
+    def _is_ahead(self) -> bool:
+        """Whether the position may be another than that of the text that was read. What a pipe or a
+        terminal has given stays, whatever is written to it."""
+        return bool(self._chars) and self.buffer._seekable
+
+    def _forget_text(self) -> None:
+        """Behind what is written, nothing is decoded, and no decoder has a state."""
+        if self.buffer._seekable:
+            self._chars, self._used, self._marks = "", 0, []
 
     def _collect(self, data: str) -> bool:
         """Collect the text, if nothing must be waited for."""
         binary = self.buffer
-        if binary._turn.busy or binary._writing is not None:
+        if binary._turn.busy or binary._writing is not None or self._is_ahead():
             return False
+        self._forget_text()
         encoder = self._encoder or self._new_encoder()
         state = encoder.getstate()
         encoded = encoder.encode(data)
@@ -299,6 +329,11 @@ class AsyncTextFile:
     async def flush(self) -> None:
         """Write what was collected."""
         await self.buffer.flush()
+
+    async def sync(self, *, data_only: bool = False) -> None:
+        """Write what was collected, and all that was written so far, to the device; as
+        `AsyncFile.sync`."""
+        await self.buffer.sync(data_only=data_only)
 
     # ---- Positions -------------------------------------------------------------------------------
 
@@ -371,22 +406,31 @@ class AsyncTextFile:
 
     async def seek(self, cookie: int, whence: int = os.SEEK_SET, /) -> int:
         """Move to a position of `tell`, to the start (0) or to the end (`seek(0, 2)`)."""
-        binary = self.buffer
-        if whence == os.SEEK_CUR:
-            if cookie != 0:
-                raise io.UnsupportedOperation("can't do nonzero cur-relative seeks")
-            cookie, whence = await self.tell(), os.SEEK_SET
-        if whence == os.SEEK_END:
-            if cookie != 0:
-                raise io.UnsupportedOperation("can't do nonzero end-relative seeks")
-            cookie, flags, skip = await binary.seek(0, whence), 0, 0
-        elif whence != os.SEEK_SET:
+        binary, cookie = self.buffer, operator.index(cookie)
+        binary._check()
+        if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END):
             raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
+        if whence != os.SEEK_SET and cookie != 0:
+            kind = "cur" if whence == os.SEEK_CUR else "end"
+            raise io.UnsupportedOperation(f"can't do nonzero {kind}-relative seeks")
+        if cookie < 0:
+            raise ValueError(f"negative seek position {cookie!r}")
+        binary._check_seekable()
+        async with binary._turn:
+            if whence == os.SEEK_CUR:
+                if binary._appends:
+                    await binary._flush()
+                cookie, whence = self._tell(binary._pos), os.SEEK_SET
+            return await self._seek(cookie, whence)
+
+    async def _seek(self, cookie: int, whence: int) -> int:
+        """Move to a position of `_tell`, or to the end."""
+        binary = self.buffer
+        if whence == os.SEEK_END:
+            cookie, flags, skip = await binary._seek(0, whence), 0, 0
         else:
-            if cookie < 0:
-                raise ValueError(f"negative seek position {cookie!r}")
             position, flags, skip = _parts(cookie)
-            await binary.seek(position)
+            await binary._seek(position, whence)
         self._chars, self._used, self._marks, self._encoder = "", 0, [], None
         # A decoder must not look for a byte order mark behind the beginning.
         if self._decoder is not None or (cookie and binary._readable):
@@ -398,12 +442,11 @@ class AsyncTextFile:
             else:
                 decoder.reset()
         if skip:
-            async with binary._turn:
-                while len(self._chars) < skip and await self._more():
-                    pass
-                if len(self._chars) < skip:
-                    raise OSError("can't restore logical file position")
-                self._used = skip
+            while len(self._chars) < skip and await self._more():
+                pass
+            if len(self._chars) < skip:
+                raise OSError("can't restore logical file position")
+            self._used = skip
         return cookie
 
     async def truncate(self, size: int | None = None, /) -> int:

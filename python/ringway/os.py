@@ -88,6 +88,8 @@ async def stat(
     if isinstance(path, int):
         if dir_fd is not None:
             raise ValueError("stat: can't specify dir_fd without matching path")
+        if not follow_symlinks:
+            raise ValueError("stat: cannot use fd and follow_symlinks together")
         return stat_result(await run(_ringway.stat_fd(engine(), path, path)))
     name = _os.fspath(path)
     return stat_result(await run(_ringway.stat(engine(), _fs(name), follow_symlinks, dir_fd, name)))
@@ -240,6 +242,8 @@ async def readlink(path: _S | _os.PathLike[_S], *, dir_fd: int | None = None) ->
 
 async def _entries(path: Path | int | None) -> list[tuple[str, str | None, int]]:
     if isinstance(path, int):
+        # Of what is no descriptor there is no such path either: this raises EBADF.
+        await run(_ringway.stat_fd(engine(), path, path))
         return await run(_ringway.entries(engine(), f"/proc/self/fd/{path}", path))
     name = "." if path is None else _os.fspath(path)
     return await run(_ringway.entries(engine(), _fs(name), name))

@@ -5,6 +5,7 @@ Parameters, results and errors are those of `os.path`.
 
 from __future__ import annotations
 
+import asyncio as _asyncio
 import os as _os
 import stat as _stat
 from typing import TYPE_CHECKING
@@ -64,7 +65,7 @@ async def isdir(path: Path | int) -> bool:
 
 async def islink(path: Path) -> bool:
     """`os.path.islink`."""
-    return _stat.S_ISLNK(await _mode(path, False))
+    return _stat.S_ISLNK(await _mode(_os.fspath(path), False))
 
 
 async def ismount(path: Path) -> bool:
@@ -76,7 +77,8 @@ async def ismount(path: Path) -> bool:
         if _stat.S_ISLNK(here.st_mode):
             return False
         parent = _os.path.join(name, up)  # type: ignore[arg-type]
-        above = await _look(_os.path.realpath(parent), False)
+        # It asks the file system for each part of the path.
+        above = await _look(await _asyncio.to_thread(_os.path.realpath, parent), False)
     except (OSError, ValueError):
         return False
     return here.st_dev != above.st_dev or here.st_ino == above.st_ino

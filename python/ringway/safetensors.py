@@ -4,8 +4,9 @@
     tensors = ringway.safetensors.load_file("model.safetensors", device="cuda:0") # torch
 
 Files that the package `safetensors` accepts are accepted, others refused with its errors. There
-is no mmap: the file is read once, into page-aligned memory that the tensors then use. Small
-tensors that follow each other share up to 1 MiB. The functions block, and release the
+is no mmap: the file is read once, into page-aligned memory that the tensors then use. A file that
+is replaced meanwhile is read as it was. Small tensors that follow each other share up to 1 MiB. The
+functions block, and release the
 interpreter's lock; they need numpy or torch, and not the package `safetensors`.
 """
 
@@ -16,11 +17,17 @@ import mmap
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Union
 
 from ._bulk import buffer
 from ._many import reader
 from ._ringway import tensor_header
+
+try:
+    import fcntl
+except ImportError:  # Windows, which has no direct I/O here.
+    fcntl = None  # type: ignore[assignment]
 
 try:
     from safetensors import SafetensorError  # pyright: ignore[reportAssignmentType]
@@ -79,6 +86,8 @@ class _Tensor(NamedTuple):
 
 class _File(NamedTuple):
     path: Any
+    # The path may be that of another file by the next read.
+    fd: int
     metadata: dict[str, str] | None
     # Their offsets are those in the file.
     tensors: list[_Tensor]
@@ -86,7 +95,8 @@ class _File(NamedTuple):
 
 def read_metadata(path: Path) -> dict[str, str]:
     """Return the free-form `__metadata__` of a file. OSError; SafetensorError."""
-    return _open(path).metadata or {}
+    with _open(path) as file:
+        return file.metadata or {}
 
 
 def load_file(path: Path, device: Any = None) -> dict[str, Any]:
@@ -97,9 +107,9 @@ def load_file(path: Path, device: Any = None) -> dict[str, Any]:
     SafetensorError for an invalid file; TypeError for a type that numpy (without ml_dtypes: BF16)
     or torch does not have.
     """
-    file = _open(path)
-    make = _maker(device, file.tensors)
-    return dict(_read(file, _groups(file.tensors), make))
+    with _open(path) as file:
+        make = _maker(device, file.tensors)
+        return dict(_read(file, _groups(file.tensors), make))
 
 
 def iter_tensors(path: Path, device: Any = None) -> Iterator[tuple[str, Any]]:
@@ -108,9 +118,8 @@ def iter_tensors(path: Path, device: Any = None) -> Iterator[tuple[str, Any]]:
 
     The errors are those of `load_file`.
     """
-    file = _open(path)
-    make = _maker(device, file.tensors)
-    with ThreadPoolExecutor(1, "ringway-tensors") as pool:
+    with _open(path) as file, ThreadPoolExecutor(1, "ringway-tensors") as pool:
+        make = _maker(device, file.tensors)
         pending: Any = None
         for window in [*_windows(_groups(file.tensors)), None]:
             ready = pending
@@ -119,13 +128,24 @@ def iter_tensors(path: Path, device: Any = None) -> Iterator[tuple[str, Any]]:
                 yield from ready.result()
 
 
-def _open(path: Path) -> _File:
-    """Read and check the header."""
+@contextmanager
+def _open(path: Path) -> Iterator[_File]:
+    """Open a file, read and check the header."""
     name = os.fsdecode(os.fspath(path))
-    [[first]] = _reads([(name, [(0, 8)], None)])
-    size = os.stat(name).st_size
+    fd = os.open(name, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        file = _header(name, fd)
+        _set_direct(fd, True)
+        yield file
+    finally:
+        os.close(fd)
+
+
+def _header(name: str, fd: int) -> _File:
+    [[first]] = _reads(name, fd, [(0, 8)])
+    size = os.fstat(fd).st_size
     length = min(int.from_bytes(first, "little"), _LARGEST_HEADER, size) if len(first) == 8 else 0
-    [[beginning]] = _reads([(name, [(0, 8 + length)], None)])
+    [[beginning]] = _reads(name, fd, [(0, 8 + length)])
     try:
         metadata, tensors = tensor_header(beginning, size)
     except ValueError as error:
@@ -133,6 +153,7 @@ def _open(path: Path) -> _File:
     start = len(beginning)
     return _File(
         name,
+        fd,
         metadata,
         [
             _Tensor(tensor, dtype, shape, start + first, start + end)
@@ -141,8 +162,26 @@ def _open(path: Path) -> _File:
     )
 
 
-def _reads(jobs: Any, direct: bool = False) -> Any:
-    return reader().read(jobs, direct, _DEPTH)
+def _reads(name: str, fd: int, ranges: Any, pieces: Any = None) -> Any:
+    try:
+        return reader().read([(fd, ranges, pieces)], False, _DEPTH)
+    except OSError as error:
+        error.filename = name
+        raise
+
+
+def _set_direct(fd: int, direct: bool) -> None:
+    """Let reads bypass the page cache, or not, where the file system can do that."""
+    if fcntl is None:
+        return
+    try:
+        if hasattr(fcntl, "F_NOCACHE"):  # macOS, which has no flag of open.
+            fcntl.fcntl(fd, fcntl.F_NOCACHE, direct)
+        elif hasattr(os, "O_DIRECT"):
+            flags = fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_DIRECT
+            fcntl.fcntl(fd, fcntl.F_SETFL, flags | (os.O_DIRECT if direct else 0))
+    except OSError:
+        pass  # One without direct I/O.
 
 
 def _groups(tensors: list[_Tensor]) -> list[list[_Tensor]]:
@@ -196,12 +235,13 @@ def _memory(size: int) -> memoryview:
 
 def _fill(file: _File, ranges: list[tuple[int, None]], pieces: list[memoryview]) -> None:
     try:
-        [counts] = _reads([(file.path, ranges, pieces)], direct=True)
+        [counts] = _reads(file.path, file.fd, ranges, pieces)
     except OSError as error:
-        # A file system without direct I/O.
+        # A file system without direct I/O, although it has the flag.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
             raise
-        [counts] = _reads([(file.path, ranges, pieces)])
+        _set_direct(file.fd, False)
+        [counts] = _reads(file.path, file.fd, ranges, pieces)
     # The last byte of the tensors, if the file was not cut meanwhile.
     end = max((tensor.end for tensor in file.tensors), default=0)
     for (offset, _), piece, count in zip(ranges, pieces, counts, strict=True):

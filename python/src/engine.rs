@@ -40,7 +40,7 @@ pub struct Shared {
     scheduled: AtomicBool,
     /// Operations that nobody waits for, and that go on until they have ended.
     going_on: Mutex<Vec<Arc<Task>>>,
-    /// Nobody reaps any more: the loop was closed or freed.
+    /// Perhaps nobody reaps any more: the loop was closed or freed, or the interpreter ends.
     is_over: AtomicBool,
     /// The process that built the engine.
     process: u32,
@@ -140,6 +140,13 @@ impl Task {
                 None
             }
         }
+    }
+
+    /// Gives a task whose work was taken the result of that work, for its loop to deliver. It does
+    /// nothing if there is no such loop any more.
+    pub fn deliver(self: Arc<Self>, result: io::Result<Answer>) {
+        *lock(&self.state) = State::Waiting(Box::pin(std::future::ready(result)));
+        self.wake();
     }
 
     /// Takes the work, for others to poll.
@@ -261,7 +268,8 @@ impl Shared {
 }
 
 impl Shared {
-    /// The loop does not reap any more: a thread runs what goes on to its end.
+    /// The loop may not reap any more: a thread runs what goes on to its end. A loop that runs
+    /// again gets the results nevertheless.
     fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         self.hand_over();
@@ -269,7 +277,8 @@ impl Shared {
 
     fn hand_over(&self) {
         let going_on = std::mem::take(&mut *lock(&self.going_on));
-        let works: Vec<Work> = going_on.iter().filter_map(|task| task.take()).collect();
+        let taken = going_on.into_iter().filter_map(|task| Some((task.take()?, task)));
+        let works: Vec<(Work, Arc<Task>)> = taken.collect();
         // Those in a forked child are the parent's.
         if !works.is_empty() && self.process == process::id() {
             finish::run(&self.engine, works);
@@ -354,7 +363,8 @@ impl Engine {
         Reaper { shared: Arc::clone(&self.shared) }
     }
 
-    /// Nothing reaps any more: a thread runs writes that go on to their end.
+    /// Perhaps nothing reaps any more: a thread runs writes that go on to their end. A loop that
+    /// runs again gets their results.
     fn end(&self) {
         self.shared.end();
     }

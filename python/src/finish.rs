@@ -1,8 +1,8 @@
-//! Writes that go on when their event loop has ended: a thread runs them to their end, and the exit
-//! of the interpreter waits for such threads.
+//! Writes that go on when their event loop has ended, or may have: a thread runs them to their end,
+//! and the exit of the interpreter waits for such threads.
 
 use crate::call;
-use crate::engine::Work;
+use crate::engine::{Task, Work};
 use crate::raw::drop_released;
 use crate::system::{self, block_signals};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -20,27 +20,35 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Threads that run writes. Not a lock, which a forked child may find locked.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
+/// The work that was taken from tasks, and the tasks, which get its results.
+type Works = Vec<(Work, Arc<Task>)>;
+
 /// Runs the work to its end on a thread, or here if none can be started.
-pub fn run(engine: &ringway::Engine, works: Vec<Work>) {
+pub fn run(engine: &ringway::Engine, works: Works) {
     RUNNING.fetch_add(1, Ordering::AcqRel);
     let works = Arc::new(Mutex::new(works));
     let (theirs, engine) = (Arc::clone(&works), engine.clone());
     let on_thread = engine.clone();
     let started = thread::Builder::new().name("ringway-finish".into()).spawn(move || {
         block_signals();
-        finish(&on_thread, take(&theirs));
+        let mut tasks = finish(&on_thread, take(&theirs));
         drop(on_thread);
         // Nothing is released while the interpreter ends: whoever waits for this thread, waits.
-        let _ = Python::try_attach(drop_released);
+        let _ = Python::try_attach(|py| {
+            tasks.clear();
+            drop_released(py);
+        });
+        // They have references to Python's objects.
+        std::mem::forget(tasks);
         RUNNING.fetch_sub(1, Ordering::AcqRel);
     });
     if started.is_err() {
-        finish(&engine, take(&works));
+        drop(finish(&engine, take(&works)));
         RUNNING.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-fn take(works: &Mutex<Vec<Work>>) -> Vec<Work> {
+fn take(works: &Mutex<Works>) -> Works {
     std::mem::take(&mut *works.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -53,13 +61,22 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls the work until all of it has ended. Nobody takes the results.
-fn finish(engine: &ringway::Engine, works: Vec<Work>) {
+/// Polls the work until all of it has ended, and delivers each result. Returns the tasks.
+fn finish(engine: &ringway::Engine, works: Works) -> Vec<Arc<Task>> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let works: FuturesUnordered<_> = works.into_iter().collect();
-    let mut all = pin!(works.for_each(|_| std::future::ready(())));
-    while all.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-        system::reap(engine, LOOK);
+    let works: FuturesUnordered<_> = works
+        .into_iter()
+        .map(|(work, task)| async move {
+            Arc::clone(&task).deliver(work.await);
+            task
+        })
+        .collect();
+    let mut all = pin!(works.collect::<Vec<_>>());
+    loop {
+        match all.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(tasks) => return tasks,
+            Poll::Pending => system::reap(engine, LOOK),
+        }
     }
 }
 

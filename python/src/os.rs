@@ -8,17 +8,25 @@ use crate::paths::{call, checked};
 use crate::system::{duplicate, reference};
 use pyo3::prelude::*;
 use ringway::fs::{File, FileType, OpenOptions};
-use rustix::fs::{Mode, OFlags};
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
 
-/// A directory descriptor that the program gave, or the working directory.
-fn directory(fd: Option<RawFd>) -> io::Result<OwnedFd> {
-    match fd {
-        Some(fd) => duplicate(fd),
-        None => Ok(rustix::fs::open(".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?),
+/// The directory that a path starts from: a duplicate of a descriptor that the program gave, or
+/// `None` for the working directory.
+struct Directory(Option<OwnedFd>);
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // To open "." would need the right to search it, which an absolute path does not.
+        self.0.as_ref().map_or(rustix::fs::CWD, |fd| fd.as_fd())
     }
+}
+
+/// The directory of `dir_fd`, which an absolute path ignores, as the kernel does. Errors: EBADF,
+/// EMFILE.
+fn directory(fd: Option<RawFd>, path: &Path) -> io::Result<Directory> {
+    fd.filter(|_| path.is_relative()).map(duplicate).transpose().map(Directory)
 }
 
 /// `stat(2)`, `lstat(2)`, or `fstatat(2)` in a directory.
@@ -33,12 +41,13 @@ pub fn stat(
     name: Py<PyAny>,
 ) -> PyResult<Py<PyAny>> {
     let (path, inner) = (checked(path)?, engine.shared.engine.clone());
+    let dir_fd = dir_fd.filter(|_| path.is_relative());
     engine.shared.start(py, Some(&name), async move {
         let metadata = match (dir_fd, follow) {
             (None, true) => inner.fs().metadata(path).await?,
             (None, false) => inner.fs().symlink_metadata(path).await?,
-            (Some(_), _) => {
-                let dir = File::from_fd(directory(dir_fd)?, &inner);
+            (Some(fd), _) => {
+                let dir = File::from_fd(duplicate(fd)?, &inner);
                 let nofollow = if follow { 0 } else { libc::O_NOFOLLOW };
                 let mut options = OpenOptions::new();
                 options.read(true).in_dir(&dir).custom_flags(libc::O_PATH | nofollow);
@@ -64,7 +73,7 @@ pub fn rename(
     let (from, to) = (checked(from)?, checked(to)?);
     if from_dir.is_some() || to_dir.is_some() {
         return call(py, engine, names, move || {
-            let (from_dir, to_dir) = (directory(from_dir)?, directory(to_dir)?);
+            let (from_dir, to_dir) = (directory(from_dir, &from)?, directory(to_dir, &to)?);
             rustix::fs::renameat(from_dir, from, to_dir, to)?;
             Ok(Answer::Nothing)
         });
@@ -92,7 +101,7 @@ pub fn remove(
     if dir_fd.is_some() {
         let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         return call(py, engine, name, move || {
-            rustix::fs::unlinkat(directory(dir_fd)?, path, flags)?;
+            rustix::fs::unlinkat(directory(dir_fd, &path)?, path, flags)?;
             Ok(Answer::Nothing)
         });
     }
@@ -121,7 +130,7 @@ pub fn mkdir(
     let path = checked(path)?;
     if dir_fd.is_some() {
         return call(py, engine, name, move || {
-            rustix::fs::mkdirat(directory(dir_fd)?, path, mode.into())?;
+            rustix::fs::mkdirat(directory(dir_fd, &path)?, path, mode.into())?;
             Ok(Answer::Nothing)
         });
     }
@@ -146,7 +155,7 @@ pub fn symlink(
     let (target, path) = (checked(target)?, checked(path)?);
     if dir_fd.is_some() {
         return call(py, engine, names, move || {
-            rustix::fs::symlinkat(target, directory(dir_fd)?, path)?;
+            rustix::fs::symlinkat(target, directory(dir_fd, &path)?, path)?;
             Ok(Answer::Nothing)
         });
     }
@@ -176,7 +185,8 @@ pub fn link(
     if from_dir.is_some() || to_dir.is_some() || follow {
         let flags = if follow { AtFlags::SYMLINK_FOLLOW } else { AtFlags::empty() };
         return call(py, engine, names, move || {
-            rustix::fs::linkat(directory(from_dir)?, from, directory(to_dir)?, to, flags)?;
+            let (from_dir, to_dir) = (directory(from_dir, &from)?, directory(to_dir, &to)?);
+            rustix::fs::linkat(from_dir, from, to_dir, to, flags)?;
             Ok(Answer::Nothing)
         });
     }
@@ -200,12 +210,12 @@ pub fn readlink(
     use std::os::unix::ffi::OsStringExt;
     let path = checked(path)?;
     call(py, engine, name, move || {
-        let target = rustix::fs::readlinkat(directory(dir_fd)?, path, Vec::new())?;
+        let target = rustix::fs::readlinkat(directory(dir_fd, &path)?, path, Vec::new())?;
         Ok(Answer::of(std::ffi::OsString::from_vec(target.into_bytes())))
     })
 }
 
-/// `faccessat(2)`: whether it is allowed.
+/// `faccessat(2)`: whether it is allowed. Like `os.access`, it is not if the call fails.
 #[pyfunction]
 #[pyo3(signature = (engine, path, mode, dir_fd, flags, name))]
 pub fn access(
@@ -221,7 +231,9 @@ pub fn access(
     let path = checked(path)?;
     let (mode, flags) = (Access::from_bits_retain(mode), AtFlags::from_bits_retain(flags));
     call(py, engine, name, move || {
-        Ok(Answer::of(rustix::fs::accessat(directory(dir_fd)?, path, mode, flags).is_ok()))
+        let dir = directory(dir_fd, &path);
+        let allowed = dir.and_then(|dir| Ok(rustix::fs::accessat(dir, path, mode, flags)?));
+        Ok(Answer::of(allowed.is_ok()))
     })
 }
 

@@ -567,3 +567,20 @@ FEW_DESCRIPTORS = """
 
     asyncio.run(main())
 """
+
+
+async def test_the_end_of_a_device_is_not_its_size(
+    lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fstat` has 0 for the size of a block device."""
+
+    async def of_a_device(_: object) -> Any:
+        return SimpleNamespace(st_mode=0o060660, st_size=0)
+
+    monkeypatch.setattr("ringway.os.stat_of", of_a_device)
+    expected = lines.read_bytes()
+    async with ringway.open(lines, "rb") as file:
+        assert await file.seek(-5, 2) == len(expected) - 5
+        assert await file.read(10) == expected[-5:]
+        assert await file.seek(0) == 0
+        assert await file.read(5) == expected[:5]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -216,3 +217,27 @@ INTERRUPTED = """
         assert came == isinstance(raised, Interrupt), repr(raised)
     print("ok")
 """
+
+
+def test_direct_reads_of_a_descriptor_need_a_direct_one(files: list[Path]) -> None:
+    content = files[0].read_bytes()
+    fd = os.open(files[0], os.O_RDONLY)
+    try:
+        for call in (
+            lambda: ringway.read_many([fd], direct=True),
+            lambda: ringway.read_many([(fd, 0, 1)], direct=True),
+            lambda: ringway.readinto_many([(fd, 0)], [bytearray(1)], direct=True),
+        ):
+            with pytest.raises(ValueError, match="a descriptor is direct if it was opened so"):
+                call()
+        assert ringway.read_many([fd]) == [content]
+    finally:
+        os.close(fd)
+    with pytest.raises(OSError) as raised:
+        ringway.read_many([fd], direct=True)
+    assert raised.value.errno == errno.EBADF
+    fd = os.open(files[0], os.O_RDONLY | os.O_DIRECT)
+    try:
+        assert ringway.read_many([fd, files[1]], direct=True) == [content, files[1].read_bytes()]
+    finally:
+        os.close(fd)

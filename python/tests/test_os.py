@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import socket
 import stat
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
@@ -286,3 +290,89 @@ def test_all_that_aiofiles_has() -> None:
     assert set(aiofiles.tempfile.__all__) <= set(ringway.tempfile.__all__)
     assert set(aiofiles.threadpool.__all__) <= set(ringway.threadpool.__all__)
     assert set(aiofiles.__all__) <= set(ringway.__all__)
+
+
+def test_absolute_paths_need_no_working_directory() -> None:
+    """One that must not be searched, also by a user who is not root."""
+    program = """
+import asyncio, os, ringway, sys
+import ringway.os as ros
+file, link, closed = sys.argv[1:]
+os.chdir(closed)
+os.chmod(closed, 0)
+if os.geteuid() == 0:
+    os.seteuid(65534)
+
+async def main():
+    try:
+        os.stat(".")
+    except PermissionError:
+        print(await ros.access(file, os.R_OK))
+        print(await ros.readlink(link))
+        fd = os.open("/", os.O_RDONLY)
+        await ros.link(file, file + "2", src_dir_fd=fd)
+        await ros.rename(file + "2", file + "3", src_dir_fd=fd)
+        await ros.unlink(file + "3")
+        print(await ros.access("file", os.R_OK))
+
+asyncio.run(main())
+"""
+    # pytest's directories are those of their owner alone.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        file, link, closed = (Path(name) / part for part in ("open/file", "open/link", "closed"))
+        file.parent.mkdir()
+        closed.mkdir()
+        file.write_bytes(b"x")
+        link.symlink_to("file")
+        Path(name).chmod(0o755)
+        file.parent.chmod(0o777)
+        file.chmod(0o666)
+        command = [sys.executable, "-c", program, str(file), str(link), str(closed)]
+        result = subprocess.run(command, capture_output=True, text=True)
+        closed.chmod(0o755)
+    assert result.stdout == "True\nfile\nFalse\n", result.stderr
+
+
+async def test_directories_that_are_no_descriptors(tree: Path) -> None:
+    bad = 999
+    for name in ("file", str(tree / "file")):
+        assert await ros.access(name, os.F_OK, dir_fd=bad) == os.access(name, os.F_OK, dir_fd=bad)
+        ours = await outcome(ros.stat(name, dir_fd=bad))
+        expected = theirs(os.stat, name, dir_fd=bad)
+        assert getattr(ours, "st_ino", ours) == getattr(expected, "st_ino", expected)
+    link = str(tree / "link")
+    assert await ros.readlink(link, dir_fd=bad) == os.readlink(link, dir_fd=bad)
+    await ros.mkdir(str(tree / "made"), dir_fd=bad)
+    await ros.rename(str(tree / "made"), str(tree / "moved"), src_dir_fd=bad, dst_dir_fd=bad)
+    await ros.rmdir(str(tree / "moved"), dir_fd=bad)
+    for call in ("listdir", "scandir"):
+        with pytest.raises(OSError) as raised:
+            await getattr(ros, call)(bad)
+        assert raised.value.errno == errno.EBADF
+
+
+async def test_what_a_descriptor_is_not_asked_for(tree: Path) -> None:
+    fd = os.open("file", os.O_RDONLY)
+    try:
+        for call, function in ((ros.stat, os.stat), (ringway.path.islink, os.path.islink)):
+            named: Any = {"follow_symlinks": False} if call is ros.stat else {}
+            with pytest.raises((TypeError, ValueError)) as expected:
+                function(fd, **named)
+            with pytest.raises(expected.type):
+                await call(fd, **named)  # type: ignore[arg-type]
+    finally:
+        os.close(fd)
+
+
+async def test_mount_points_are_looked_for_in_a_thread(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner, threads = os.path.realpath, []
+
+    def realpath(path: Any) -> Any:
+        threads.append(threading.current_thread())
+        return inner(path)
+
+    monkeypatch.setattr(os.path, "realpath", realpath)
+    assert await ringway.path.ismount("/proc") and not await ringway.path.ismount("dir")
+    assert len(threads) == 2 and threading.current_thread() not in threads

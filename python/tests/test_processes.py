@@ -533,3 +533,67 @@ def test_daemon_threads_in_pythons_code_at_the_end(tmp_path: Path, body: str) ->
     for _ in range(8):
         result = python(code)
         assert result.returncode == 0, result.stderr
+
+
+UNREAD = """
+    import asyncio, atexit, os, threading, time, ringway, sys
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+
+    async def begin():
+        file = await ringway.open(writer, "wb", 0)
+        try:
+            await asyncio.wait_for(file.write(b"x" * 300_000), 0.1)
+        except asyncio.TimeoutError:
+            return file
+
+    async def end(file):
+        total = 0
+        while total < 300_000:
+            try:
+                total += len(os.read(reader, 1 << 16))
+            except BlockingIOError:
+                await asyncio.sleep(0.01)
+        await asyncio.wait_for(file.write(b"more"), 10)
+        await asyncio.wait_for(file.close(), 10)
+        print(total, os.read(reader, 10))
+"""
+
+
+def test_a_loop_that_runs_at_the_exit_gets_what_it_waits_for() -> None:
+    """That of a thread that is no daemon, which the interpreter's exit waits for."""
+    result = python(
+        textwrap.dedent(UNREAD)
+        + textwrap.dedent(
+            """
+            async def outlive():
+                file = await begin()
+                begun.set()
+                while threading.main_thread().is_alive():
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.2)
+                await end(file)
+
+            begun = threading.Event()
+            threading.Thread(target=lambda: asyncio.run(outlive())).start()
+            begun.wait()
+            """
+        )
+    )
+    assert (result.stdout, result.stderr) == ("300000 b'more'\n", "")
+
+
+def test_a_loop_that_runs_again_at_the_exit_gets_what_it_waits_for() -> None:
+    """A thread has run the write to its end meanwhile, or still does."""
+    result = python(
+        textwrap.dedent(UNREAD)
+        + textwrap.dedent(
+            """
+            sys.modules["ringway._engine"]._exit_seconds = 0.1
+            loop = asyncio.new_event_loop()
+            file = loop.run_until_complete(begin())
+            atexit.register(lambda: loop.run_until_complete(end(file)))
+            """
+        )
+    )
+    assert result.stdout == "300000 b'more'\n", result.stderr

@@ -201,3 +201,46 @@ print((status("VmHWM") - before) * 1024)
     command = [sys.executable, "-c", program, os.fspath(path)]
     peak = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert size <= peak <= 1.05 * size
+
+
+@pytest.mark.parametrize("call", ["iter_tensors", "load_file"])
+def test_a_file_that_is_replaced_meanwhile_is_read_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """A save that replaces it atomically may come between any two steps."""
+    path, size = tmp_path / "file", 33 << 20
+
+    def save(value: int, name: str) -> Path:
+        arrays = {f"{at}": np.full(size, value, np.uint8) for at in range(4)}
+        theirs.save_file(arrays, tmp_path / name, {"value": str(value)})
+        return tmp_path / name
+
+    save(1, "file")
+    if call == "iter_tensors":
+        # One of these tensors is read ahead.
+        tensors = ours.iter_tensors(path)
+        arrays = [next(tensors)[1]]
+        save(2, "new").replace(path)
+        arrays += [array for _, array in tensors]
+        assert [(int(array.min()), int(array.max())) for array in arrays] == [(1, 1)] * 4
+        return
+    inner = ours._maker
+
+    def replaced(*arguments: Any) -> Any:
+        save(2, "new").replace(path)
+        return inner(*arguments)
+
+    monkeypatch.setattr(ours, "_maker", replaced)
+    arrays = list(ours.load_file(path).values())
+    assert [(int(array.min()), int(array.max())) for array in arrays] == [(1, 1)] * 4
+    assert ours.read_metadata(path) == {"value": "2"}
+
+
+def test_an_iteration_that_is_left_closes_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    theirs.save_file({str(at): np.ones(100, np.uint8) for at in range(4)}, path)
+    tensors = ours.iter_tensors(path)
+    assert next(tensors)[0] == "0"
+    del tensors
+    with pytest.raises(TypeError, match="numpy has no F8_E4M3"):
+        ours.load_file(put(path, {"a": tensor("F8_E4M3", (4,))}, b"1234"))

@@ -396,3 +396,70 @@ async def test_a_protocol_that_was_paused_is_resumed(large: Path) -> None:
         assert not protocol.paused
         transport.close()
         two.close()
+
+
+async def test_a_pipe_is_a_target(large: Path) -> None:
+    """A transport that only writes does not tell whether it reads."""
+    reader_fd, writer_fd = os.pipe()
+    loop = asyncio.get_running_loop()
+    received = asyncio.ensure_future(asyncio.to_thread(drain, reader_fd))
+    transport, protocol = await loop.connect_write_pipe(
+        asyncio.Protocol, os.fdopen(writer_fd, "wb", 0)
+    )
+    async with ringway.open(large, "rb") as file:
+        assert await ringway.sendfile(transport, file, 3) == large.stat().st_size - 3
+    assert transport.get_protocol() is protocol
+    transport.close()
+    assert await received == large.read_bytes()[3:]
+
+
+def drain(fd: int) -> bytes:
+    with os.fdopen(fd, "rb") as file:
+        return file.read()
+
+
+async def test_a_temporary_file_with_a_name_is_a_source(large: Path) -> None:
+    async def send(writer: asyncio.StreamWriter) -> None:
+        async with ringway.tempfile.NamedTemporaryFile("wb+") as file:
+            await file.write(b"content")
+            await file.flush()
+            assert await ringway.sendfile(writer.transport, file) == 7
+        async with ringway.tempfile.NamedTemporaryFile("w+") as text:
+            with pytest.raises(TypeError, match="binary"):
+                await ringway.sendfile(writer.transport, text)
+
+    assert await exchange(send) == b"content"
+
+
+async def test_a_transport_that_fails_at_once_keeps_its_protocol(large: Path) -> None:
+    class Transport(asyncio.Transport):
+        protocol: Any = object()
+        reads = True
+
+        def get_protocol(self) -> Any:
+            return self.protocol
+
+        def set_protocol(self, protocol: Any) -> None:
+            self.protocol = protocol
+
+        def is_closing(self) -> bool:
+            return False
+
+        def is_reading(self) -> bool:
+            return self.reads
+
+        def pause_reading(self) -> None:
+            self.reads = False
+
+        def resume_reading(self) -> None:
+            self.reads = True
+
+        def get_write_buffer_limits(self) -> tuple[int, int]:
+            raise OSError("no limits")
+
+    transport = Transport()
+    before = transport.protocol
+    async with ringway.open(large, "rb") as file:
+        with pytest.raises(OSError, match="no limits"):
+            await ringway.sendfile(transport, file)
+    assert transport.protocol is before and transport.reads

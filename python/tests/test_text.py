@@ -6,6 +6,7 @@ import asyncio
 import io
 import os
 import random
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -364,3 +365,96 @@ async def test_a_position_is_found_without_decoding_all_again(
         assert decoded < 4 * path.stat().st_size
         await file.seek(places[9_999])
         assert len(await file.readlines()) == 10_000
+
+
+@pytest.mark.parametrize("other", ["close", "read", "write"])
+async def test_text_that_is_written_after_a_read_takes_one_turn(tmp_path: Path, other: str) -> None:
+    """Another task's operation does not come between the step back and the write."""
+    path = tmp_path / "text"
+    path.write_text("one\ntwo\nthree\n")
+    file = await ringway.open(path, "r+")
+    assert await file.readline() == "one\n"
+    async with file.buffer._turn:
+        first = asyncio.ensure_future(file.write("TWO\n"))
+        call = {"close": file.close, "read": file.readline, "write": lambda: file.write("THREE")}
+        second: Any = asyncio.ensure_future(call[other]())
+        await asyncio.sleep(0)
+    assert await first == 4
+    assert await second == {"close": None, "read": "three\n", "write": 5}[other]
+    await file.close()
+    third = "THREE" if other == "write" else "three"
+    assert path.read_text() == f"one\nTWO\n{third}\n"
+
+
+async def test_text_that_is_written_after_a_close_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("one\ntwo\n")
+    file = await ringway.open(path, "r+")
+    assert await file.readline() == "one\n"
+    async with file.buffer._turn:
+        closing = asyncio.ensure_future(file.close())
+        await asyncio.sleep(0)
+        late = asyncio.ensure_future(file.write("TWO\n"))
+        await asyncio.sleep(0)
+    await closing
+    with pytest.raises(ValueError, match="closed"):
+        await late
+    assert path.read_text() == "one\ntwo\n"
+
+
+async def test_a_seek_in_text_takes_one_turn(tmp_path: Path) -> None:
+    """One to a place that only the decoder knows reads again."""
+    path, text = tmp_path / "text", "".join(map(chr, range(0x2600, 0x2660)))
+    path.write_text(text, "utf-7")
+    async with ringway.open(path, encoding="utf-7") as file:
+        await file.read(5)
+        place = await file.tell()
+        assert place >> 128
+        async with file.buffer._turn:
+            seeking = asyncio.ensure_future(file.seek(place))
+            reading = asyncio.ensure_future(file.read(3))
+            await asyncio.sleep(0)
+        assert await seeking == place
+        assert await reading == text[5:8]
+
+
+async def test_text_to_a_terminal_leaves_what_was_read_ahead() -> None:
+    one, two = socket.socketpair()
+    with two:
+        async with ringway.open(one.detach(), "r+", encoding="utf-8") as file:
+            two.sendall(b"a\nb\nc\n")
+            assert await file.readline() == "a\n"
+            assert await file.write("12") == 2 == await file.write("34")
+            await file.flush()
+            assert await file.readline() == "b\n"
+            await file.write("5")
+            two.sendall(b"d\n")
+            assert await file.readline() == "c\n"
+            assert await file.readline() == "d\n"
+            assert two.recv(100) == b"12345"
+
+
+async def test_sync_and_stat_of_text(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    async with ringway.open(path, "w") as file:
+        await file.write("text")
+        await file.sync(data_only=True)
+        assert path.read_text() == "text"
+        await file.write("more")
+        await file.sync()
+        assert (await file.stat()).st_size == 8 == path.stat().st_size
+    with pytest.raises(ValueError, match="closed"):
+        await file.stat()
+    with pytest.raises(ValueError, match="closed"):
+        await file.sync()
+
+
+@pytest.mark.parametrize("encoding", ["hex", "rot13", "base64", "none"])
+async def test_what_is_no_encoding_of_text_is_refused(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "text"
+    path.write_text("text")
+    with pytest.raises(LookupError) as theirs:
+        open(path, encoding=encoding)
+    with pytest.raises(LookupError) as ours:
+        await ringway.open(path, encoding=encoding)
+    assert str(ours.value) == str(theirs.value)
