@@ -1,18 +1,11 @@
 //go:build linux
 
-// The kernel ABI from include/uapi/linux/io_uring.h: numbers and layouts only. abi_test.go compares
-// them with the installed header.
+// The kernel ABI from include/uapi/linux/io_uring.h: numbers and layouts only. The numbers of the
+// system calls are in sysnum*.go. abi_test.go compares all of them with the installed headers.
 
 package ring
 
 import "unsafe"
-
-// The system calls have the same numbers on every architecture.
-const (
-	sysSetup    = 425
-	sysEnter    = 426
-	sysRegister = 427
-)
 
 const (
 	offSQRing = 0

@@ -1,12 +1,14 @@
 //go:build linux
 
-// Compares the numbers and layouts of abi.go with the kernel's header, using a C compiler.
+// Compares the numbers and layouts of abi.go and sysnum*.go with the kernel's headers, using a C
+// compiler.
 
 package ring
 
 import (
 	"fmt"
 	"go/ast"
+	"go/build"
 	"go/constant"
 	"go/importer"
 	"go/parser"
@@ -16,6 +18,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -94,16 +98,20 @@ func offset(t *testing.T, of reflect.Type, path string) (at uintptr) {
 	return at
 }
 
-// constants returns the constants of abi.go, parsed from its source so that none is forgotten.
-func constants(t *testing.T) map[string]string {
+// constants returns the constants of files, parsed from their source so that none is forgotten.
+func constants(t *testing.T, names ...string) map[string]string {
 	t.Helper()
 	files := token.NewFileSet()
-	file, err := parser.ParseFile(files, "abi.go", nil, 0)
-	must(t, err)
+	var parsed []*ast.File
+	for _, name := range names {
+		file, err := parser.ParseFile(files, name, nil, 0)
+		must(t, err)
+		parsed = append(parsed, file)
+	}
 	info := types.Info{Defs: map[*ast.Ident]types.Object{}}
 	// Other files are missing: so are types of theirs.
 	checker := types.Config{Importer: importer.Default(), Error: func(error) {}}
-	_, _ = checker.Check("ring", files, []*ast.File{file}, &info)
+	_, _ = checker.Check("ring", files, parsed, &info)
 	values := map[string]string{}
 	for name, object := range info.Defs {
 		if c, ok := object.(*types.Const); ok && c.Val().Kind() == constant.Int {
@@ -111,6 +119,48 @@ func constants(t *testing.T) map[string]string {
 		}
 	}
 	return values
+}
+
+// filesFor returns those of the package's files with a name like this that an architecture has.
+func filesFor(t *testing.T, pattern, architecture string) (names []string) {
+	t.Helper()
+	all, err := filepath.Glob(pattern)
+	must(t, err)
+	machine := build.Default
+	machine.GOARCH = architecture
+	for _, name := range all {
+		matches, err := machine.MatchFile(".", name)
+		must(t, err)
+		if matches {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// What differs between the architectures of Go. Most of them are not tested by running on them.
+func TestABIOfEachArchitecture(t *testing.T) {
+	for architecture, c := range map[string]struct {
+		first string // The number of io_uring_setup(2).
+		poll  string
+	}{
+		"386": {"425", "pollmask_little.go"}, "amd64": {"425", "pollmask_little.go"},
+		"arm": {"425", "pollmask_little.go"}, "arm64": {"425", "pollmask_little.go"},
+		"loong64": {"425", "pollmask_little.go"}, "mips": {"4425", "pollmask_big.go"},
+		"mips64": {"5425", "pollmask_big.go"}, "mips64le": {"5425", "pollmask_little.go"},
+		"mipsle": {"4425", "pollmask_little.go"}, "ppc64": {"425", "pollmask_big.go"},
+		"ppc64le": {"425", "pollmask_little.go"}, "riscv64": {"425", "pollmask_little.go"},
+		"s390x": {"425", "pollmask_big.go"},
+	} {
+		numbers := constants(t, filesFor(t, "sysnum*.go", architecture)...)
+		if numbers["sysSetup"] != c.first || len(numbers) != 3 {
+			t.Errorf("%s: %v", architecture, numbers)
+		}
+		if poll := filesFor(t, "pollmask*.go", architecture); !slices.Equal(poll,
+			[]string{c.poll}) {
+			t.Errorf("%s: %v", architecture, poll)
+		}
+	}
 }
 
 // plain returns a name without underscores and without case.
@@ -121,7 +171,7 @@ func TestABI(t *testing.T) {
 	if err != nil {
 		skip(t, "no C compiler")
 	}
-	values := constants(t)
+	values := constants(t, append(filesFor(t, "sysnum*.go", runtime.GOARCH), "abi.go")...)
 	if len(values) < 100 {
 		t.Fatal("only", len(values), "constants in abi.go")
 	}

@@ -1,4 +1,4 @@
-//go:build linux && !s390x && !ppc64
+//go:build linux && !(s390x || ppc64 || mips || mips64)
 
 // The order of the halves of a poll mask.
 
