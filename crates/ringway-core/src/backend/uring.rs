@@ -16,7 +16,7 @@ use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, Wait};
 use crate::op::{CURRENT_POSITION, Cancel, Raw, SqeContext, SqeData, is_for_worker};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
-use crate::sys::eventfd::{EventFd, drain, wait_readable};
+use crate::sys::eventfd::{EventFd, drain, maybe_readable, wait_readable};
 use cancels::Cancels;
 pub(crate) use entries::{Entries, UsualEntries};
 use io_uring::squeue::EntryMarker;
@@ -765,7 +765,7 @@ impl<R: Entries> Uring<R> {
                 } else {
                     want = 1;
                     let submitted = self.ring.submit()?;
-                    wait_readable([self.ring.as_raw_fd()], Some(until))?;
+                    maybe_readable([self.ring.as_raw_fd()], Some(until))?;
                     submitted
                 }
             }

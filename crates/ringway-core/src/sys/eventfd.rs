@@ -98,10 +98,20 @@ pub(crate) fn timespec(duration: Duration) -> libc::timespec {
 }
 
 /// Waits until a descriptor is readable; returns which ones are. None are after `until` or a
-/// signal. All of them may be if the limit of descriptors (RLIMIT_NOFILE) has become less than
-/// their number, which makes the kernel refuse the call: this returns soon then, and the caller
-/// looks.
+/// signal.
 pub(crate) fn wait_readable<const N: usize>(
+    fds: [RawFd; N],
+    until: Option<Instant>,
+) -> io::Result<[bool; N]> {
+    let mut polls = fds.map(poll_for_input);
+    poll(&mut polls, left(until))?;
+    Ok(polls.map(|poll| poll.revents != 0))
+}
+
+/// As [`wait_readable`], for a caller that looks whether there is anything: all may be readable if
+/// the limit of descriptors (RLIMIT_NOFILE) has become less than their number. The kernel refuses
+/// the call then, and this returns soon.
+pub(crate) fn maybe_readable<const N: usize>(
     fds: [RawFd; N],
     until: Option<Instant>,
 ) -> io::Result<[bool; N]> {
@@ -110,7 +120,7 @@ pub(crate) fn wait_readable<const N: usize>(
     Ok(polls.map(|poll| poll.revents != 0))
 }
 
-/// As [`wait_readable`], for any number of descriptors.
+/// As [`maybe_readable`], for any number of descriptors.
 pub(crate) fn poll_readable(
     fds: &[BorrowedFd<'_>],
     limit: Option<Duration>,

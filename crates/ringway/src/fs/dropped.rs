@@ -64,20 +64,23 @@ impl DroppedWrites {
         self.engine.inner.is_current()
     }
 
-    /// Waits until all are written. Errors: that of one that has failed, unless a caller was told
-    /// of it before this one began to wait.
-    pub(super) async fn idle(&self) -> io::Result<()> {
-        let mut since = None;
-        poll_fn(|cx| self.poll_idle(&mut since, cx)).await
+    /// How many errors callers were told of so far. 0 in a forked child.
+    pub(super) fn reported(&self) -> u64 {
+        if self.is_current() { self.lock().reported } else { 0 }
     }
 
-    fn poll_idle(&self, since: &mut Option<u64>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Waits until all are written. Errors: that of one that has failed, unless callers were told
+    /// of it when [`reported`](Self::reported) was this.
+    pub(super) async fn idle(&self, since: u64) -> io::Result<()> {
+        poll_fn(|cx| self.poll_idle(since, cx)).await
+    }
+
+    fn poll_idle(&self, since: u64, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.is_current() {
             let is_idle = self.running() == 0;
             return Poll::Ready(if is_idle { Ok(()) } else { Err(forked()) });
         }
         let mut state = self.lock();
-        let since = *since.get_or_insert(state.reported);
         if self.running() > 0 {
             if !state.waiters.iter().any(|waiter| waiter.will_wake(cx.waker())) {
                 state.waiters.push(cx.waker().clone());
@@ -93,6 +96,9 @@ impl DroppedWrites {
 
     /// A write of a dropped handle has failed.
     pub(crate) fn note(&self, error: io::Error) {
+        if !self.is_current() {
+            return;
+        }
         let mut state = self.lock();
         state.errors += 1;
         state.error = Some(error);

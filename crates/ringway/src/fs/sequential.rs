@@ -214,11 +214,22 @@ impl File {
     ///
     /// Errors: also that of a write of a dropped handle, to all who wait for it.
     pub(super) async fn finish_all_writes(&self) -> io::Result<()> {
+        self.finish_all_since(self.dropped_reported()).await
+    }
+
+    /// The same for a caller that was asked when so many errors of dropped handles were
+    /// [reported](Self::dropped_reported).
+    pub(super) async fn finish_all_since(&self, dropped: u64) -> io::Result<()> {
         self.finish_writes().await?;
         match self.known_dropped_writes() {
-            Some(writes) => writes.idle().await,
+            Some(writes) => writes.idle(dropped).await,
             None => Ok(()),
         }
+    }
+
+    /// How many errors of dropped handles callers were told of.
+    pub(super) fn dropped_reported(&self) -> u64 {
+        self.known_dropped_writes().map_or(0, |writes| writes.reported())
     }
 
     /// In a forked child, this handle may be locked for ever, and the writes are the parent's.

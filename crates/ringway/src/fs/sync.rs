@@ -69,7 +69,11 @@ pub(crate) enum SyncKind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SyncErrors {
     /// Those that no sync had returned at that moment, and later ones. The caller reports them.
-    Unreported(Since),
+    Unreported {
+        since: Since,
+        /// The same for writes of dropped handles.
+        dropped: u64,
+    },
     /// Those that have occurred since then. The sync is part of a durable write, which does not
     /// report errors of earlier writes.
     Since(Since),
@@ -200,8 +204,8 @@ struct SyncWait<'a> {
 
 impl SyncWait<'_> {
     fn result(&self, outcome: Outcome) -> io::Result<()> {
-        let reports = matches!(self.errors, SyncErrors::Unreported(_));
-        let (SyncErrors::Unreported(since) | SyncErrors::Since(since)) = self.errors;
+        let reports = matches!(self.errors, SyncErrors::Unreported { .. });
+        let (SyncErrors::Unreported { since, .. } | SyncErrors::Since(since)) = self.errors;
         if let Some(error) = self.file.syncs().ledger.error(since, reports) {
             return Err(failure(error));
         }
@@ -255,12 +259,16 @@ impl File {
         if !self.engine().inner.is_current() {
             return Err(forked());
         }
-        Ok(SyncErrors::Unreported(self.syncs().ledger.since_reported()))
+        let since = self.syncs().ledger.since_reported();
+        Ok(SyncErrors::Unreported { since, dropped: self.dropped_reported() })
     }
 
     /// Waits until what handles of the file have accepted is written, and syncs it.
     pub(crate) async fn sync_written(&self, kind: SyncKind, errors: SyncErrors) -> io::Result<()> {
-        self.finish_all_writes().await?;
+        match errors {
+            SyncErrors::Unreported { dropped, .. } => self.finish_all_since(dropped).await?,
+            SyncErrors::Since(_) => self.finish_all_writes().await?,
+        }
         self.sync(kind, errors).await
     }
 

@@ -606,7 +606,9 @@ impl Chunk {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if self.unwritten() == 0 || self.discards {
+        // (In a forked child the bytes are the parent's, and its writer writes them.)
+        let is_forked = !self.file.engine().inner.is_current();
+        if self.unwritten() == 0 || self.discards || is_forked {
             return;
         }
         if let Some(error) = self.held.take() {

@@ -3,6 +3,9 @@
 
 use crate::common::{MS, open, pattern, wait_for, wait_until_idle};
 use crate::files::{engines, failing, sample};
+use ringway::{BackendKind, Engine, FaultPlan};
+use ringway_core::op::Opcode;
+use ringway_core::{FaultStep, Late};
 use std::process::Command;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,6 +90,28 @@ async fn all_who_wait_for_a_dropped_writer_learn_of_its_error() {
     drop(duplicate);
     // (A sync would fail as well: all operations do.)
     assert!(file.into_std().await.is_ok(), "it was told before");
+}
+
+/// Another sync returns the error of a dropped writer while this one still flushes its own.
+#[tokio::test]
+async fn an_error_of_a_dropped_writer_meanwhile_reaches_a_sync_that_flushes() {
+    let (_dir, path) = sample(b"");
+    // The first write fails, and the second is late.
+    let plan = FaultPlan::new(0)
+        .fail(FaultStep::Opcode(Opcode::Write, 0), libc::EIO)
+        .late(FaultStep::Opcode(Opcode::Write, 1), Late::Enters(200));
+    let engine = Engine::builder().backend(BackendKind::Threads).faults(plan).shards(1);
+    let file = open(&engine.build().unwrap(), &path, false);
+    let mut dropped = file.clone().writer();
+    dropped.write_all(b"12345").await.unwrap();
+    drop(dropped);
+    let mut writer = file.clone().writer();
+    writer.write_all(b"12345").await.unwrap();
+    let mut sync = Box::pin(writer.sync_data());
+    assert!(futures::poll!(&mut sync).is_pending());
+    assert_eq!(file.sync_data().await.unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert_eq!(sync.await.unwrap_err().raw_os_error(), Some(libc::EIO));
+    file.sync_data().await.unwrap();
 }
 
 /// A writer whose error nobody has seen, since the call that met it had accepted bytes.
