@@ -5,6 +5,7 @@ package ringway
 import (
 	"io"
 	"math"
+	"net"
 	"os"
 	"syscall"
 )
@@ -49,13 +50,28 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 		under, isFile = from.file, false
 	}
 	// Package os copies from what has a descriptor, by the kernel if that can.
-	if _, hasDescriptor := under.(syscall.Conn); !hasDescriptor || isFile {
+	if isFile || !isByteStream(under) {
 		return io.Copy(writerOnly{f}, r)
 	}
 	pieces := &io.LimitedReader{R: under, N: limited.N}
 	n, err = copyPieces(f.file, pieces, from, f)
 	limited.N = pieces.N
 	return n, err
+}
+
+// isByteStream reports whether r has a descriptor that the kernel may copy from in pieces of any
+// length: a message of a datagram socket, or an event of inotify, has to be read as a whole.
+func isByteStream(r io.Reader) bool {
+	switch r := r.(type) {
+	case *net.TCPConn:
+		return true
+	case *net.UnixConn:
+		return r.LocalAddr().Network() == "unix"
+	case *os.File:
+		info, err := r.Stat()
+		return err == nil && (info.Mode().IsRegular() || info.Mode()&os.ModeNamedPipe != 0)
+	}
+	return false
 }
 
 // copyPiece is the most that the kernel copies before the next look whether a file was closed.

@@ -261,6 +261,35 @@ func TestCloseEndsCopiesByTheKernel(t *testing.T) {
 	}
 }
 
+// TestMessagesAreCopiedWhole copies more datagrams than a piece of the kernel's copies has bytes.
+func TestMessagesAreCopiedWhole(t *testing.T) {
+	var pair [2]*os.File
+	sockets, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET, 0)
+	must(t, err)
+	for i, fd := range sockets {
+		pair[i] = os.NewFile(uintptr(fd), "socket")
+	}
+	defer pair[0].Close()
+	from, err := net.FileConn(pair[0])
+	must(t, err)
+	defer from.Close()
+	const size, count = 30_000, copyPiece/30_000 + 100
+	go func() {
+		defer pair[1].Close()
+		for range count {
+			if _, err := pair[1].Write(make([]byte, size)); err != nil {
+				return
+			}
+		}
+	}()
+	e := newOrSkip(t, Options{})
+	f := openIn(t, e, nil, os.O_RDWR)
+	n, err := f.ReadFrom(from)
+	if err != nil || n != count*size {
+		t.Error(n, "of", count*size, err)
+	}
+}
+
 // readsFrom is a writer with a descriptor and a ReadFrom method.
 type readsFrom struct {
 	*os.File

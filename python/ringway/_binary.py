@@ -856,8 +856,10 @@ class AsyncFile:
         something was read ahead: `read` that first.
         """
         self._check()
-        if self._dirty or self._writing is not None or self._turn.busy:
+        if self._dirty or self._writing is not None:
             raise ValueError("detach: something is not written yet: await flush() first")
+        if self._turn.busy:
+            raise ValueError("detach: an operation is in progress: await it, or close its iterator")
         if not self._seekable and (self._reading or self._take_ahead(1)):
             raise ValueError("detach: something of the pipe was read ahead: await read() it first")
         made = io.FileIO(self._file.duplicate(), self._mode.replace("b", "").replace("t", ""))

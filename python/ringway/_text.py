@@ -45,9 +45,8 @@ class AsyncTextFile:
         self._write_newline = {None: os.linesep, "": "\n"}.get(newline, newline) or "\n"
         self._codec = codecs.lookup(encoding)
         if not getattr(self._codec, "_is_text_encoding", True):
-            raise LookupError(
-                f"{encoding!r} is not a text encoding; use codecs.open() to handle arbitrary codecs"
-            )
+            io.TextIOWrapper(io.BytesIO(), encoding=encoding)  # It refuses that, in its own words.
+            raise LookupError(f"{encoding!r} is not a text encoding")
         self._decoder: Any = None
         self._encoder: Any = None
         # Decoded text, of which `_used` characters were read.
