@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a wait takes at most that the kernel has refused.
-const PAUSE: Duration = Duration::from_millis(1);
+const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
 impl EventFd {
     pub(crate) fn borrow(&self) -> BorrowedFd<'_> {
@@ -145,7 +145,7 @@ fn poll_for_input(fd: RawFd) -> libc::pollfd {
 fn poll_or_pause(polls: &mut [libc::pollfd], limit: Option<Duration>) -> io::Result<()> {
     match poll(polls, limit) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            std::thread::sleep(limit.map_or(PAUSE, |limit| limit.min(PAUSE)));
+            std::thread::sleep(limit.map_or(REFUSED_PAUSE, |limit| limit.min(REFUSED_PAUSE)));
             for poll in polls {
                 poll.revents = poll.events;
             }
