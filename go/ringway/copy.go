@@ -51,7 +51,13 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 	// Package os copies from what has a descriptor, by the kernel if that can.
 	if isFile || !isByteStream(under) {
-		return io.Copy(writerOnly{f}, r)
+		if _, hasDescriptor := under.(syscall.Conn); !hasDescriptor || isFile {
+			return io.Copy(writerOnly{f}, r)
+		}
+		// A message may be longer than the buffer of io.Copy.
+		buffer := f.engine.borrow(copyBuffer)
+		defer buffer.release()
+		return io.CopyBuffer(writerOnly{f}, r, buffer.memory)
 	}
 	pieces := &io.LimitedReader{R: under, N: limited.N}
 	n, err = copyPieces(f.file, pieces, from, f)
@@ -66,7 +72,8 @@ func isByteStream(r io.Reader) bool {
 	case *net.TCPConn:
 		return true
 	case *net.UnixConn:
-		return r.LocalAddr().Network() == "unix"
+		address := r.LocalAddr()
+		return address != nil && address.Network() == "unix"
 	case *os.File:
 		info, err := r.Stat()
 		return err == nil && (info.Mode().IsRegular() || info.Mode()&os.ModeNamedPipe != 0)

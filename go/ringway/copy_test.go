@@ -273,7 +273,7 @@ func TestMessagesAreCopiedWhole(t *testing.T) {
 	from, err := net.FileConn(pair[0])
 	must(t, err)
 	defer from.Close()
-	const size, count = 30_000, copyPiece/30_000 + 100
+	const size, count = 60_000, copyPiece/60_000 + 100
 	go func() {
 		defer pair[1].Close()
 		for range count {

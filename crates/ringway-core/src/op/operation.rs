@@ -187,9 +187,10 @@ impl Operation {
     }
 
     /// How many requests of its [`request_queue`](Self::request_queue) a direct transfer has at a
-    /// time: more than one, and at most 8, if it is longer than the device's largest. 1 for other
-    /// operations. Waits for nothing, except that the first call for a device reads a file of
-    /// sysfs.
+    /// time, if it is longer than the device's largest: a read at most 8, since it is submitted in
+    /// pieces; a write or a vectored transfer as many as it is long. 1 for other operations. For a
+    /// transfer over 64 KiB the first call for a file makes a system call, and the first one for a
+    /// device reads a file of sysfs.
     ///
     /// ```
     /// use ringway_core::{File, op};
@@ -204,8 +205,10 @@ impl Operation {
         if bytes <= MIN_DEVICE_REQUEST || !file.is_direct() {
             return 1;
         }
-        let largest = u64::from(file.largest_request().unwrap_or(0).max(1));
-        if largest == 1 { 1 } else { bytes.div_ceil(largest).min(WINDOW.into()) as u32 }
+        let Some(largest) = file.largest_request().filter(|largest| *largest > 1) else { return 1 };
+        let in_pieces = matches!(self.raw, Raw::Read(_));
+        let most = if in_pieces { WINDOW.into() } else { u64::from(u16::MAX) };
+        bytes.div_ceil(largest.into()).min(most) as u32
     }
 
     #[inline]

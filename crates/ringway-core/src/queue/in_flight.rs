@@ -241,8 +241,6 @@ impl<T: Default> InFlight<T> {
             libc::ECANCELED if by_thread || self.operation.raw.is_sync() => {
                 self.is_well_known() && self.retries <= MAX_CANCELED
             }
-            // A server may have answered that to the write of the data, which is told once.
-            libc::EINTR if self.operation.raw.is_sync() => self.is_well_known(),
             libc::EINTR | libc::ECANCELED => true,
             _ => false,
         }

@@ -593,9 +593,10 @@ fn run_leg(leg: &Leg, data: &[cases::Case]) {
 
 pub fn main() {
     let mut arguments = Arguments::from_args();
-    // Most tests wait: for a disk, or for a while in which nothing may happen.
+    // Most tests wait: for a disk, or for a while in which nothing may happen. (At most as many as
+    // a machine without devtmpfs has loop devices, and with requests for Linux AIO to spare.)
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    arguments.test_threads.get_or_insert(2 * processors);
+    arguments.test_threads.get_or_insert((2 * processors).min(6));
     let data: &'static [cases::Case] = cases::load().leak();
     let wanted = env::var("RINGWAY_CASE").unwrap_or_default();
     let names = CASES.iter().map(|case| case.name).chain(data.iter().map(|case| &*case.name));

@@ -204,6 +204,10 @@ mod tests {
         while requests() == Some(assumed) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
+        if requests().is_none() {
+            println!("skipped: the size of the disk's queue is not known");
+            return None;
+        }
         let options = Options::new().backend(BackendKind::Null);
         let (table, backends) = options.build_parts::<Waiter>().unwrap();
         Some((table, backends, file))
@@ -233,10 +237,12 @@ mod tests {
         let read = |requests: usize| op::read(&file, vec![0; largest as usize * requests], 0);
         let counts = [1, 2, 8, 20].map(|requests| read(requests).device_requests());
         assert_eq!(counts, [1, 2, 8, 8]);
+        let write = op::write(&file, vec![0; largest as usize * 20], 0);
+        assert_eq!(write.device_requests(), 20);
         let most = limit(read(1).request_queue().unwrap().1, NonZeroUsize::MIN);
         let mut devices = Devices::shared_by(1, 8);
         let now = Instant::now();
-        let admitted = (0..most).filter(|_| {
+        let admitted = (0..most).take_while(|_| {
             let id = table.insert(read(8), Waiter::default()).unwrap();
             devices.admit(&mut table, id, now)
         });

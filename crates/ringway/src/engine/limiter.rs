@@ -177,7 +177,7 @@ impl Limiter {
         let all_hang = self.completed.is_none_or(|completed| now >= completed + hung_after);
         let late = if all_hang { Some(now) } else { self.overtaken };
         let is_late = |started: Instant| late.is_some_and(|late| late >= started + hung_after);
-        let before = self.hung;
+        let before = self.available();
         for entry in self.permits.iter_mut().flatten().filter(|entry| !entry.hung) {
             if self.hung < self.max_hung && is_late(entry.started) {
                 entry.hung = true;
@@ -185,7 +185,7 @@ impl Limiter {
                 self.in_use -= entry.weight as usize;
             }
         }
-        self.hung > before
+        self.available() > before
     }
 }
 

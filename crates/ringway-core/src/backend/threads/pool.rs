@@ -14,7 +14,7 @@ use crate::file::Traits;
 use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
 use crate::slots::Token;
-use crate::sys::eventfd::{EventFd, Numbers, wait_readable};
+use crate::sys::eventfd::{EventFd, Numbers, maybe_readable};
 use crate::sys::{RawFd, libc};
 use crate::thread::{SYSTEM_CALL_STACK, start_thread};
 use std::collections::VecDeque;
@@ -401,13 +401,14 @@ impl Shared {
         while state.events.len() < wanted && !state.unattended() {
             let readable = state.signal_fd().and_then(|fd| {
                 drop(state);
-                wait_readable([fd], until)
+                maybe_readable([fd], until)
             });
             state = self.lock();
             state.calls += 1;
             state.lower();
             // (Neither call fails: the eventfd was made with the pool.)
-            if readable.map_or(true, |readable| readable == [false]) {
+            let is_over = until.is_some_and(|until| Instant::now() >= until);
+            if is_over || readable.map_or(true, |readable| readable == [false]) {
                 return (state, Wait::cut_short(until));
             }
         }
@@ -896,8 +897,8 @@ pub(super) fn run(task: &Task, calls: &mut u64) -> TaskResult {
 /// EAGAIN; only an NVMe namespace that has no path at the moment is asked again.
 fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
     let retries = if matches!(raw, Raw::Flush(_)) { MAX_EAGAIN_RETRIES } else { 0 };
-    // An interrupted close has closed the descriptor, and what a sync answers is told once.
-    let after_signals = !matches!(raw, Raw::Close(_)) && !raw.is_sync();
+    // An interrupted close has closed the descriptor.
+    let after_signals = !matches!(raw, Raw::Close(_));
     retry_call(retries, after_signals, || {
         *calls += 1;
         raw.call()
