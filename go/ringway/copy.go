@@ -49,16 +49,16 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 	if isFile && from != nil && from.kernelCopies() && !from.refs.closed() {
 		under, isFile = from.file, false
 	}
-	// Package os copies from what has a descriptor, by the kernel if that can.
-	if isFile || !isByteStream(under) {
-		if _, hasDescriptor := under.(syscall.Conn); !hasDescriptor || isFile {
-			return io.Copy(writerOnly{f}, r)
-		}
+	switch _, hasDescriptor := under.(syscall.Conn); {
+	case isFile || !hasDescriptor:
+		return io.Copy(writerOnly{f}, r)
+	case !isByteStream(under):
 		// A message may be longer than the buffer of io.Copy.
 		buffer := f.engine.borrow(copyBuffer)
 		defer buffer.release()
 		return io.CopyBuffer(writerOnly{f}, r, buffer.memory)
 	}
+	// Package os has the kernel copy, if that can.
 	pieces := &io.LimitedReader{R: under, N: limited.N}
 	n, err = copyPieces(f.file, pieces, from, f)
 	limited.N = pieces.N
@@ -69,11 +69,9 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 // length: a message of a datagram socket, or an event of inotify, has to be read as a whole.
 func isByteStream(r io.Reader) bool {
 	switch r := r.(type) {
-	case *net.TCPConn:
-		return true
-	case *net.UnixConn:
+	case interface{ LocalAddr() net.Addr }: // Also what embeds a connection.
 		address := r.LocalAddr()
-		return address != nil && address.Network() == "unix"
+		return address != nil && (address.Network() == "tcp" || address.Network() == "unix")
 	case *os.File:
 		info, err := r.Stat()
 		return err == nil && (info.Mode().IsRegular() || info.Mode()&os.ModeNamedPipe != 0)

@@ -27,9 +27,9 @@ async def sendfile(
 
     The file is one of `ringway.open` or `ringway.tempfile`. The target is a transport (plain, TLS,
     or of a pipe; of asyncio or uvloop), an `asyncio.StreamWriter`, or a non-blocking socket that no
-    transport uses. Up to 1 MiB is read ahead while earlier pieces are
-    being sent; the loop never waits for the disk. A transport's own protocol receives nothing
-    meanwhile, as with `loop.sendfile`. The position of the file is neither used nor moved.
+    transport uses. Up to 1 MiB is read ahead while earlier pieces are being sent; the loop never
+    waits for the disk. A transport's own protocol receives nothing meanwhile, as with
+    `loop.sendfile`. The position of the file is neither used nor moved.
 
     If it is cancelled, what was sent is unknown. ConnectionError if the connection is lost;
     OSError; ValueError for a blocking socket or a closed file; TypeError for other targets.

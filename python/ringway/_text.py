@@ -46,7 +46,6 @@ class AsyncTextFile:
         self._codec = codecs.lookup(encoding)
         if not getattr(self._codec, "_is_text_encoding", True):
             io.TextIOWrapper(io.BytesIO(), encoding=encoding)  # It refuses that, in its own words.
-            raise LookupError(f"{encoding!r} is not a text encoding")
         self._decoder: Any = None
         self._encoder: Any = None
         # Decoded text, of which `_used` characters were read.

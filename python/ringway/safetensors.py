@@ -6,8 +6,8 @@
 Files that the package `safetensors` accepts are accepted, others refused with its errors. There
 is no mmap: the file is read once, into page-aligned memory that the tensors then use. A file that
 is replaced meanwhile is read as it was. Small tensors that follow each other share up to 1 MiB. The
-functions block, and release the
-interpreter's lock; they need numpy or torch, and not the package `safetensors`.
+functions block, and release the interpreter's lock; they need numpy or torch, and not the package
+`safetensors`.
 """
 
 from __future__ import annotations

@@ -24,6 +24,19 @@ from conftest import drop_cache
 pytestmark = pytest.mark.usefixtures("descriptors")
 
 
+async def close_of_reader(writer_fd: int) -> None:
+    """Wait until a pipe has no reading end any more, and close the writing one."""
+    for _ in range(200):
+        try:
+            os.write(writer_fd, b"x")
+        except BrokenPipeError:
+            break
+        await asyncio.sleep(0.01)
+    else:
+        raise AssertionError("the reading end is still open")
+    os.close(writer_fd)
+
+
 async def cancelled(task: asyncio.Task[object]) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -95,15 +108,7 @@ async def test_closing_a_pipe_ends_a_cancelled_read_of_it() -> None:
     await asyncio.sleep(0.01)
     await cancelled(task)
     await reader.close()
-    for _ in range(200):
-        try:
-            os.write(writer_fd, b"x")
-        except BrokenPipeError:
-            break
-        await asyncio.sleep(0.01)
-    else:
-        raise AssertionError("the reading end is still open")
-    os.close(writer_fd)
+    await close_of_reader(writer_fd)
 
 
 async def test_a_buffer_is_pinned_while_a_read_is_in_flight() -> None:
@@ -447,15 +452,7 @@ async def test_a_cancelled_close_closes(tmp_path: Path) -> None:
     assert reader.closed
     os.write(writer_fd, b"x")
     assert await reading == b"x"
-    for _ in range(200):
-        try:
-            os.write(writer_fd, b"x")
-        except BrokenPipeError:
-            break
-        await asyncio.sleep(0.01)
-    else:
-        raise AssertionError("the reading end is still open")
-    os.close(writer_fd)
+    await close_of_reader(writer_fd)
 
 
 async def test_a_cancelled_close_writes_what_was_collected(tmp_path: Path) -> None:
@@ -595,15 +592,7 @@ async def test_a_cancelled_close_leaves_operations_of_several_steps(text: bool, 
     assert await queued == following
     with pytest.raises(ValueError, match="closed"):
         await late
-    for _ in range(200):
-        try:
-            os.write(writer_fd, b"x")
-        except BrokenPipeError:
-            break
-        await asyncio.sleep(0.01)
-    else:
-        raise AssertionError("the reading end is still open")
-    os.close(writer_fd)
+    await close_of_reader(writer_fd)
 
 
 async def test_a_cancelled_close_leaves_operations_at_offsets(lines: Path) -> None:

@@ -18,7 +18,7 @@ use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, Wait};
 use crate::op::{Cancel, Raw};
 use crate::refusal::errno_of;
 use crate::slots::Token;
-use crate::sys::eventfd::{self, EventFd, left, maybe_readable};
+use crate::sys::eventfd::{self, EventFd, left, wait_readable};
 use crate::sys::kaio::{Context, IoEvent, Iocb};
 use std::cell::UnsafeCell;
 use std::io;
@@ -282,7 +282,7 @@ impl Kaio {
     fn wait_and_drain(&mut self, watched: RawFd, until: Option<Instant>) -> io::Result<[bool; 2]> {
         let both = [self.eventfd.as_raw_fd(), watched];
         self.system_calls += 1;
-        let readable = maybe_readable(both, until)?;
+        let readable = wait_readable(both, until)?;
         for (fd, _) in both.into_iter().zip(readable).filter(|(_, readable)| *readable) {
             self.system_calls += 1;
             eventfd::drain(fd);
@@ -521,7 +521,7 @@ mod tests {
     }
 
     fn readable(fd: RawFd) -> bool {
-        maybe_readable([fd], Some(Instant::now())).unwrap() == [true]
+        wait_readable([fd], Some(Instant::now())).unwrap() == [true]
     }
 
     /// Runs a test with and without the ring in user space.
@@ -839,7 +839,7 @@ mod tests {
         assert!(!readable(fd));
         writer.write_all(b"x").unwrap();
         assert_eq!(
-            maybe_readable([fd], Some(Instant::now() + Duration::from_secs(20))).unwrap(),
+            wait_readable([fd], Some(Instant::now() + Duration::from_secs(20))).unwrap(),
             [true]
         );
         kaio.enter(0, None, &mut events).unwrap();

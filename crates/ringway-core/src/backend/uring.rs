@@ -16,7 +16,7 @@ use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, Wait};
 use crate::op::{CURRENT_POSITION, Cancel, Raw, SqeContext, SqeData, is_for_worker};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
-use crate::sys::eventfd::{EventFd, drain, maybe_readable, wait_readable};
+use crate::sys::eventfd::{EventFd, drain, poll_now, wait_readable};
 use cancels::Cancels;
 pub(crate) use entries::{Entries, UsualEntries};
 use io_uring::squeue::EntryMarker;
@@ -765,7 +765,7 @@ impl<R: Entries> Uring<R> {
                 } else {
                     want = 1;
                     let submitted = self.ring.submit()?;
-                    maybe_readable([self.ring.as_raw_fd()], Some(until))?;
+                    wait_readable([self.ring.as_raw_fd()], Some(until))?;
                     submitted
                 }
             }
@@ -1063,10 +1063,14 @@ impl<R: Entries> Backend for Uring<R> {
         let _closing = exiting::Closing;
         let is_released = release_pipe.is_some_and(|release_pipe| {
             loop {
-                match wait_readable([release_pipe.as_raw_fd()], Some(until)) {
-                    Ok([true]) => return true,
-                    Ok([false]) if Instant::now() < until => {}
-                    _ => return false,
+                let pipe = release_pipe.as_raw_fd();
+                let readable = wait_readable([pipe], Some(until));
+                // (Which may be a guess: this is not.)
+                if poll_now(pipe, libc::POLLIN).is_ok_and(|events| events != 0) {
+                    return true;
+                }
+                if readable.is_err() || Instant::now() >= until {
+                    return false;
                 }
             }
         });

@@ -188,9 +188,7 @@ impl Operation {
 
     /// How many requests of its [`request_queue`](Self::request_queue) a direct transfer has at a
     /// time, if it is longer than the device's largest: a read at most 8, since it is submitted in
-    /// pieces; a write or a vectored transfer as many as it is long. 1 for other operations. For a
-    /// transfer over 64 KiB the first call for a file makes a system call, and the first one for a
-    /// device reads a file of sysfs.
+    /// pieces; a write or a vectored transfer as many as it is long. 1 for other operations.
     ///
     /// ```
     /// use ringway_core::{File, op};
@@ -209,6 +207,22 @@ impl Operation {
         let in_pieces = matches!(self.raw, Raw::Read(_));
         let most = if in_pieces { WINDOW.into() } else { u64::from(u16::MAX) };
         bytes.div_ceil(largest.into()).min(most) as u32
+    }
+
+    /// A transfer. What its push needs to know of the device is looked up here, so that the push
+    /// makes no system call, whatever locks it is made under.
+    #[inline]
+    pub(super) fn on_file(
+        raw: Raw,
+        resources: Resources,
+        file: &File,
+        invalid: Option<InvalidOperation>,
+    ) -> Self {
+        if raw.bytes() > MIN_DEVICE_REQUEST && file.is_direct() {
+            file.placement();
+            file.largest_request();
+        }
+        Self::make(raw, resources, Some(file.clone()), invalid)
     }
 
     #[inline]

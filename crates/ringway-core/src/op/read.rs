@@ -2,8 +2,8 @@
 
 use super::operation::refusal_to_read;
 use super::{
-    MIN_DEVICE_REQUEST, Operation, Position, Raw, Resources, RwFlags, SubmissionForms, Transfer,
-    advanced, call_at, call_with_flags,
+    Operation, Position, Raw, Resources, RwFlags, SubmissionForms, Transfer, advanced, call_at,
+    call_with_flags,
 };
 use crate::page_scan::RUN;
 use crate::sys::{RawFd, libc};
@@ -40,11 +40,6 @@ use std::cell::UnsafeCell;
 pub fn read(file: &File, buffer: impl Into<Buffer>, position: impl Into<Position>) -> Operation {
     let mut buffer = buffer.into();
     let invalid = refusal_to_read(&mut buffer);
-    if buffer.len() as u64 > MIN_DEVICE_REQUEST && file.is_direct() {
-        // Looked up here, so that a push makes no system call, whatever locks it is made under.
-        file.placement();
-        file.largest_request();
-    }
     let raw = Read {
         fd: file.fd(),
         buf: std::ptr::null_mut(),
@@ -52,7 +47,7 @@ pub fn read(file: &File, buffer: impl Into<Buffer>, position: impl Into<Position
         offset: position.into().raw(),
         flags: RwFlags::NONE,
     };
-    Operation::make(raw.into(), Resources::Buffer(buffer), Some(file.clone()), invalid)
+    Operation::on_file(raw.into(), Resources::Buffer(buffer), file, invalid)
 }
 
 /// As [`read`](read()), into the spare capacity of a buffer, which grows by the bytes read
@@ -85,7 +80,7 @@ pub fn read_spare(
         offset: position.into().raw(),
         flags: RwFlags::NONE,
     };
-    Operation::make(raw.into(), Resources::Spare(spare), Some(file.clone()), None)
+    Operation::on_file(raw.into(), Resources::Spare(spare), file, None)
 }
 
 /// The most bytes that one [`read_discard`] reads.
@@ -123,7 +118,7 @@ pub fn read_discard(file: &File, offset: u64, len: usize) -> Operation {
         offset: Position::Offset(offset).raw(),
         flags: RwFlags::NONE,
     };
-    Operation::make(raw.into(), Resources::None, Some(file.clone()), None)
+    Operation::on_file(raw.into(), Resources::None, file, None)
 }
 
 impl File {

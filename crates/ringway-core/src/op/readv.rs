@@ -36,7 +36,7 @@ pub fn readv(file: &File, mut buffers: Vectored, position: impl Into<Position>) 
         offset: position.into().raw(),
         flags: RwFlags::NONE,
     };
-    Operation::make(raw.into(), Resources::Vectored(buffers), Some(file.clone()), invalid)
+    Operation::on_file(raw.into(), Resources::Vectored(buffers), file, invalid)
 }
 
 /// A read into `count` buffers at `offset`

@@ -43,7 +43,7 @@ pub fn write(file: &File, buffer: impl Into<Buffer>, position: impl Into<Positio
         offset: position.into().raw(),
         flags: RwFlags::NONE,
     };
-    Operation::make(raw.into(), Resources::Buffer(buffer), Some(file.clone()), None)
+    Operation::on_file(raw.into(), Resources::Buffer(buffer), file, None)
 }
 
 /// A write of `len` bytes from `buf` at `offset`

@@ -46,7 +46,7 @@ pub fn write_dsync(
         offset: position.into().raw(),
         flags: RwFlags::NONE,
     };
-    Operation::make(WriteDsync(write).into(), Resources::Buffer(buffer), Some(file.clone()), None)
+    Operation::on_file(WriteDsync(write).into(), Resources::Buffer(buffer), file, None)
 }
 
 /// A write whose bytes are durable when it completes.

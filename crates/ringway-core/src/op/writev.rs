@@ -33,7 +33,7 @@ pub fn writev(file: &File, buffers: Vectored, position: impl Into<Position>) -> 
         offset: position.into().raw(),
         flags: RwFlags::NONE,
     };
-    Operation::make(raw.into(), Resources::Vectored(buffers), Some(file.clone()), None)
+    Operation::on_file(raw.into(), Resources::Vectored(buffers), file, None)
 }
 
 /// A write from `count` buffers at `offset`

@@ -97,21 +97,10 @@ pub(crate) fn timespec(duration: Duration) -> libc::timespec {
     libc::timespec { tv_sec: seconds as libc::time_t, tv_nsec: duration.subsec_nanos() as _ }
 }
 
-/// Waits until a descriptor is readable; returns which ones are. None are after `until` or a
-/// signal.
+/// Waits until a descriptor is readable; returns which ones may be. None are after `until` or a
+/// signal. All may be if the limit of descriptors (RLIMIT_NOFILE) has become less than their
+/// number: the kernel refuses the call then, this returns soon, and the caller looks.
 pub(crate) fn wait_readable<const N: usize>(
-    fds: [RawFd; N],
-    until: Option<Instant>,
-) -> io::Result<[bool; N]> {
-    let mut polls = fds.map(poll_for_input);
-    poll(&mut polls, left(until))?;
-    Ok(polls.map(|poll| poll.revents != 0))
-}
-
-/// As [`wait_readable`], for a caller that looks whether there is anything: all may be readable if
-/// the limit of descriptors (RLIMIT_NOFILE) has become less than their number. The kernel refuses
-/// the call then, and this returns soon.
-pub(crate) fn maybe_readable<const N: usize>(
     fds: [RawFd; N],
     until: Option<Instant>,
 ) -> io::Result<[bool; N]> {
@@ -120,7 +109,7 @@ pub(crate) fn maybe_readable<const N: usize>(
     Ok(polls.map(|poll| poll.revents != 0))
 }
 
-/// As [`maybe_readable`], for any number of descriptors.
+/// As [`wait_readable`], for any number of descriptors.
 pub(crate) fn poll_readable(
     fds: &[BorrowedFd<'_>],
     limit: Option<Duration>,
@@ -144,7 +133,7 @@ fn poll_for_input(fd: RawFd) -> libc::pollfd {
 /// As [`poll`]. If the kernel refuses so many, pauses, and all may be ready.
 fn poll_or_pause(polls: &mut [libc::pollfd], limit: Option<Duration>) -> io::Result<()> {
     match poll(polls, limit) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+        Err(error) if cfg!(unix) && error.raw_os_error() == Some(libc::EINVAL) => {
             std::thread::sleep(limit.map_or(REFUSED_PAUSE, |limit| limit.min(REFUSED_PAUSE)));
             for poll in polls {
                 poll.revents = poll.events;

@@ -306,30 +306,50 @@ mod tests {
         assert_eq!(limiter.available(), 1);
     }
 
+    /// Steps: start, complete, exclude; which one; after so many milliseconds.
+    fn steps() -> impl Strategy<Value = Vec<(u8, u32, u32)>> {
+        proptest::collection::vec((0u8..3, 0u32..8, 0u32..300), 1..200)
+    }
+
+    /// Runs steps with operations that use the capacity of at most `heaviest` others.
+    fn adds_up(steps: Vec<(u8, u32, u32)>, heaviest: u32) -> Result<(), TestCaseError> {
+        let mut limiter = Limiter::new(5).exclude_hung_after(LONG, 2);
+        let (mut inside, mut now) = (Vec::new(), Instant::now());
+        for (step, which, time) in steps {
+            now += Duration::from_millis(u64::from(time));
+            match step {
+                0 if limiter.available() > 0 => {
+                    inside.push(limiter.acquire_many(1, 1 + which % heaviest, now));
+                }
+                1 if !inside.is_empty() => {
+                    let permit = inside.swap_remove(which as usize % inside.len());
+                    limiter.release(permit, now);
+                }
+                _ => {
+                    let before = limiter.available();
+                    prop_assert_eq!(limiter.exclude_hung(now), limiter.available() > before);
+                }
+            }
+            let permits = || limiter.permits.iter().flatten();
+            let used: u32 = permits().filter(|one| !one.hung).map(|one| one.weight).sum();
+            prop_assert_eq!(limiter.in_use, used as usize);
+            prop_assert_eq!(limiter.hung, permits().filter(|one| one.hung).count());
+            prop_assert_eq!(permits().count(), inside.len());
+            prop_assert!(limiter.hung <= 2 && limiter.in_use < 5 + heaviest as usize);
+        }
+        Ok(())
+    }
+
     proptest! {
         /// Whatever starts, completes and is excluded, no operation is counted twice or lost.
         #[test]
-        fn capacity_adds_up(
-            steps in proptest::collection::vec((0u8..3, 0u32..8, 0u32..300), 1..200),
-        ) {
-            let mut limiter = Limiter::new(5).exclude_hung_after(LONG, 2);
-            let (mut inside, mut now) = (Vec::new(), Instant::now());
-            for (step, which, time) in steps {
-                now += Duration::from_millis(u64::from(time));
-                match step {
-                    0 if limiter.available() > 0 => inside.push(limiter.acquire(1, now)),
-                    1 if !inside.is_empty() => {
-                        let permit = inside.swap_remove(which as usize % inside.len());
-                        limiter.release(permit, now);
-                    }
-                    _ => {
-                        let before = limiter.available();
-                        prop_assert_eq!(limiter.exclude_hung(now), limiter.available() > before);
-                    }
-                }
-                prop_assert_eq!(limiter.in_use + limiter.hung, inside.len());
-                prop_assert!(limiter.hung <= 2 && limiter.in_use <= 5);
-            }
+        fn capacity_adds_up(steps in steps()) {
+            adds_up(steps, 1)?;
+        }
+
+        #[test]
+        fn capacity_of_heavy_operations_adds_up(steps in steps()) {
+            adds_up(steps, 4)?;
         }
     }
 }

@@ -88,7 +88,7 @@ impl File {
         if rest > 0 {
             self.write_all_at(zeroed(rest), at).await.0?;
         }
-        self.sync(SyncKind::Data, errors).await
+        self.sync_written(SyncKind::Data, errors).await
     }
 }
 

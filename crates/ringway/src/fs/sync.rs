@@ -67,16 +67,20 @@ pub(crate) enum SyncKind {
 
 /// Which errors of other operations on the file a sync returns.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum SyncErrors {
-    /// Those that no sync had returned at that moment, and later ones. The caller reports them.
-    Unreported {
-        since: Since,
-        /// The same for writes of dropped handles.
-        dropped: u64,
-    },
+pub(super) enum SyncErrors {
+    /// All that are news to the caller, who reports them.
+    Unreported(Unreported),
     /// Those that have occurred since then. The sync is part of a durable write, which does not
     /// report errors of earlier writes.
     Since(Since),
+}
+
+/// The errors that no sync had returned when a sync was asked for, and later ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unreported {
+    since: Since,
+    /// The same for writes of dropped handles.
+    dropped: u64,
 }
 
 impl Syncs {
@@ -204,8 +208,11 @@ struct SyncWait<'a> {
 
 impl SyncWait<'_> {
     fn result(&self, outcome: Outcome) -> io::Result<()> {
-        let reports = matches!(self.errors, SyncErrors::Unreported { .. });
-        let (SyncErrors::Unreported { since, .. } | SyncErrors::Since(since)) = self.errors;
+        let reports = matches!(self.errors, SyncErrors::Unreported(_));
+        let since = match self.errors {
+            SyncErrors::Unreported(unreported) => unreported.since,
+            SyncErrors::Since(since) => since,
+        };
         if let Some(error) = self.file.syncs().ledger.error(since, reports) {
             return Err(failure(error));
         }
@@ -255,21 +262,18 @@ impl File {
     /// The errors that a sync returns which is asked for now. To be called before anything that
     /// takes time: another sync may return them meanwhile, and then they are this one's, too, since
     /// the lost writes may be those that it waits for. Errors: ECHILD in a forked child.
-    pub(crate) fn unreported_errors(&self) -> io::Result<SyncErrors> {
+    pub(crate) fn unreported_errors(&self) -> io::Result<Unreported> {
         if !self.engine().inner.is_current() {
             return Err(forked());
         }
         let since = self.syncs().ledger.since_reported();
-        Ok(SyncErrors::Unreported { since, dropped: self.dropped_reported() })
+        Ok(Unreported { since, dropped: self.dropped_reported() })
     }
 
     /// Waits until what handles of the file have accepted is written, and syncs it.
-    pub(crate) async fn sync_written(&self, kind: SyncKind, errors: SyncErrors) -> io::Result<()> {
-        match errors {
-            SyncErrors::Unreported { dropped, .. } => self.finish_all_since(dropped).await?,
-            SyncErrors::Since(_) => self.finish_all_writes().await?,
-        }
-        self.sync(kind, errors).await
+    pub(crate) async fn sync_written(&self, kind: SyncKind, errors: Unreported) -> io::Result<()> {
+        self.finish_all_since(errors.dropped).await?;
+        self.sync(kind, SyncErrors::Unreported(errors)).await
     }
 
     /// Syncs the file, together with others who wait for that.

@@ -14,7 +14,7 @@ use crate::file::Traits;
 use crate::op::{DetachedOpen, Open, Raw};
 use crate::refusal::errno_of;
 use crate::slots::Token;
-use crate::sys::eventfd::{EventFd, Numbers, maybe_readable};
+use crate::sys::eventfd::{EventFd, Numbers, wait_readable};
 use crate::sys::{RawFd, libc};
 use crate::thread::{SYSTEM_CALL_STACK, start_thread};
 use std::collections::VecDeque;
@@ -401,13 +401,13 @@ impl Shared {
         while state.events.len() < wanted && !state.unattended() {
             let readable = state.signal_fd().and_then(|fd| {
                 drop(state);
-                maybe_readable([fd], until)
+                wait_readable([fd], until)
             });
             state = self.lock();
             state.calls += 1;
             state.lower();
-            // (Neither call fails: the eventfd was made with the pool.)
             let is_over = until.is_some_and(|until| Instant::now() >= until);
+            // (Neither call fails: the eventfd was made with the pool.)
             if is_over || readable.map_or(true, |readable| readable == [false]) {
                 return (state, Wait::cut_short(until));
             }

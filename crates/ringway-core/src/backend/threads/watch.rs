@@ -304,7 +304,8 @@ impl PollSet {
 
     /// Waits until a descriptor is ready; returns true if one is.
     fn wait(&mut self, limit: Option<Duration>) -> bool {
-        let limit = if self.back_off {
+        let backed_off = self.back_off;
+        let limit = if backed_off {
             Some(limit.map_or(BACK_OFF, |limit| limit.min(BACK_OFF)))
         } else {
             limit
@@ -317,8 +318,8 @@ impl PollSet {
         self.interrupted =
             ready < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
         self.back_off = ready < 0 && !self.interrupted;
-        if self.back_off {
-            // It has not waited: the limit of descriptors may be below their number now.
+        if self.back_off && backed_off {
+            // Even one descriptor is refused: the limit is 0.
             std::thread::sleep(BACK_OFF);
         }
         ready > 0
