@@ -97,7 +97,7 @@ NEEDED = $(sort $(foreach goal,$(GOALS),$(needs.$(goal))))
 .PHONY: test-in-turn test-and-compile test-side-by-side check-texts compile-crates compile-bindings
 .PHONY: uninstall uninstall-command uninstall-c uninstall-rocksdb uninstall-ocaml
 .PHONY: check-crates check-bindings check-loom check-compare check-data-engines
-.PHONY: test-crates test-bindings test-go
+.PHONY: test-crates test-native test-managed test-go
 
 # With SETUP=list nothing is built: the one recipe lists what is missing for the given targets, or
 # for all of them.
@@ -207,8 +207,8 @@ install-ocaml: ## the OCaml libraries, to where findlib looks below PREFIX
 ##@ Develop
 
 # Packages are installed before anything is built. Most tests wait, for disks and for deadlines, so
-# what is tested later is compiled meanwhile. The tests of the crates run alone: some change limits
-# of the system. What takes long to compile next to what it finds is left to `test-long`: DataFusion
+# what is tested later is compiled meanwhile, and the bindings are tested side by side. The tests of
+# the crates run alone: some change limits of the system. What takes long to compile next to what it finds is left to `test-long`: DataFusion
 # and Ballista, `compare` and its peers, the build for loom.
 test: ## formatting, lints and the tests of every language, in half an hour: CI
 	@$(NEED) $(needs.test)
@@ -227,10 +227,10 @@ test-in-turn:
 	$(MAKE) check-texts
 	$(MAKE) compile-crates
 	$(MAKE) -j2 test-and-compile
-	$(MAKE) -j2 test-side-by-side
+	$(MAKE) -j3 test-side-by-side
 
 test-and-compile: test-crates meanwhile-compile-bindings
-test-side-by-side: test-bindings meanwhile-test-go
+test-side-by-side: test-native meanwhile-test-managed meanwhile-test-go
 
 # Cargo would take part in make's job control, and compile with one processor.
 ALONE := env -u MAKEFLAGS -u MFLAGS
@@ -301,9 +301,11 @@ compile-bindings: check-bindings
 	$(MAKE) -C rocksdb
 	$(MAKE) -C go compile-tests
 
-test-bindings:
+test-native:
 	$(MAKE) -C crates/ringway-c -j2 -Otarget test
 	$(MAKE) -C rocksdb test
+
+test-managed:
 	$(MAKE) -C ocaml test
 	$(MAKE) test-python
 

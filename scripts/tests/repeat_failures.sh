@@ -44,7 +44,7 @@ cat >"$work/failing" <<'END'
 seq 1 60
 echo "failed.c:97: result is 0, not -5"
 echo "make[3]: *** [Makefile:141: sanitized/tests/failed.c] Error 1"
-echo "make[2]: *** [Makefile:301: test-bindings] Error 2"
+echo "make[2]: *** [Makefile:301: test-native] Error 2"
 exit 2
 END
 "$repeat" "$work/log" sh "$work/failing" >"$work/out" || true
