@@ -12,7 +12,7 @@ loads tensors. docs/python.md in the source has the whole story.
 """
 
 from . import os, path, safetensors, tempfile, threadpool
-from ._binary import AsyncFile
+from ._binary import AsyncFile, AtomicWriteUnit, Warmed
 from ._bulk import LogWriter, buffer, read_file, sync_dir, write_atomic
 from ._engine import engine as _engine
 from ._many import read_many, readinto_many
@@ -24,7 +24,9 @@ from ._threaded import stderr, stderr_bytes, stdin, stdin_bytes, stdout, stdout_
 __all__ = [
     "AsyncFile",
     "AsyncTextFile",
+    "AtomicWriteUnit",
     "LogWriter",
+    "Warmed",
     "buffer",
     "explain",
     "open",

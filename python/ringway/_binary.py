@@ -16,7 +16,7 @@ from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ._engine import run, wait
 from ._ringway import File, Operation
@@ -34,6 +34,30 @@ _LARGEST_CHUNK = 128 << 10
 # Longer reads ask for no more than the file has.
 _UNCHECKED = 1 << 20
 _LARGEST_POSITION = (1 << 63) - 1
+
+
+class Warmed(NamedTuple):
+    """What `warm` has found and done. Bytes are those of whole pages."""
+
+    cached: int
+    """Bytes that were in the page cache already."""
+    read: int
+    """Bytes that were read."""
+    failed: list[tuple[int, int, OSError]]
+    """What could not be read: offset, length and the first error. The rest was warmed."""
+
+
+class AtomicWriteUnit(NamedTuple):
+    """The sizes of a file's untorn writes, in bytes."""
+
+    min: int
+    """The shortest one, a power of two."""
+    max: int
+    """The longest one, a power of two."""
+    max_opt: int | None
+    """The longest one that the device makes itself, if that is known. Longer ones take longer."""
+    max_segments: int
+    """The most buffers of one."""
 
 
 class Turn:
@@ -802,6 +826,69 @@ class AsyncFile:
         with self._turn:
             await self.flush()
             await run(self._file.sync(data_only))
+
+    # ---- Space and the page cache ----------------------------------------------------------------
+
+    async def allocate(self, offset: int, length: int, *, written: bool = False) -> None:
+        """Reserve space for a range (`fallocate(2)`), and extend the file to its end. Content is
+        kept.
+
+        The blocks are not written, so the first durable write to each has more to do. With
+        `written` they are, by zeroes, and are on the device afterwards: for a journal that is
+        overwritten. The range must then begin at or behind the end of the file, and nobody else
+        may write to it meanwhile.
+
+        OSError: ENOSPC; EOPNOTSUPP if the file system cannot reserve space; with `written` EINVAL
+        for a range that begins before the end, and in mode 'a'.
+        """
+        self._check_writable()
+        async with self._turn:
+            await self._flush()
+            await run(self._file.allocate(offset, length, written))
+            self._drop_ahead()
+            self._size = max(self._size, offset + length)
+
+    async def warm(self, ranges: Iterable[Pair]) -> Warmed:
+        """Bring ranges, each a pair (offset, length), into the page cache, and return when they are
+        there: for a program that reads them through `mmap`, whose accesses then wait for no device.
+
+        The ranges may overlap; what is beyond the end of the file is left out. OSError EINVAL for a
+        file that is open for direct I/O, or that is not a regular file.
+        """
+        self._check_readable()
+        asked = [(offset, offset + length) for offset, length in pairs_of_numbers(ranges)]
+        with self._turn:
+            cached, read, failed = await run(self._file.warm(asked))
+        return Warmed(cached, read, [(first, end - first, error) for first, end, error in failed])
+
+    def dont_cache_refusal(self) -> str | None:
+        """Return why reads and writes leave pages in the page cache although the file was opened
+        with `dont_cache=True`, and the fix; None if they do not. A refusal is known after the
+        first of them."""
+        return self._file.dont_cache_refusal()
+
+    async def atomic_write_unit(self) -> AtomicWriteUnit | None:
+        """Return the sizes of `write_untorn_at`, or None if the file has no such writes. XFS has
+        them since Linux 6.16; ext4 since 6.13 on devices with atomic writes. OSError."""
+        self._check()
+        unit = await run(self._file.atomic_write_unit())
+        return unit and AtomicWriteUnit(*unit)
+
+    async def write_untorn_at(self, data: Buffer, offset: int, *, durable: bool = False) -> None:
+        """Write all of the data at an offset, or nothing, also if the system fails meanwhile
+        (`RWF_ATOMIC`). With `durable` it is on the device afterwards.
+
+        The file must be open with `direct=True`, the length one of `atomic_write_unit`, the offset
+        a multiple of it, and the memory aligned, such as that of `ringway.buffer`. It is never
+        written in parts or as a plain write instead: OSError says what is missing, EOPNOTSUPP if
+        the file has no such writes. If the task is cancelled, all of it may be written or nothing.
+        """
+        self._check_writable()
+        self._change(data, offset)
+        try:
+            await run(self._file.write_untorn_at(data, offset, durable))
+        finally:
+            self._change(data, offset)
 
     # ---- The end ---------------------------------------------------------------------------------
 

@@ -83,6 +83,7 @@ def open(
     loop: object = None,
     executor: object = None,
     direct: bool = False,
+    dont_cache: bool = False,
 ) -> Opening[AsyncTextFile]: ...
 
 
@@ -100,6 +101,7 @@ def open(
     loop: object = None,
     executor: object = None,
     direct: bool = False,
+    dont_cache: bool = False,
 ) -> Opening[AsyncFile]: ...
 
 
@@ -117,6 +119,7 @@ def open(
     loop: object = None,
     executor: object = None,
     direct: bool = False,
+    dont_cache: bool = False,
 ) -> Opening[AsyncFile | AsyncTextFile]: ...
 
 
@@ -133,16 +136,22 @@ def open(
     loop: object = None,
     executor: object = None,
     direct: bool = False,
+    dont_cache: bool = False,
 ) -> Any:
     """Open a file: `async with ringway.open(path) as f`, or `f = await ringway.open(path)`.
 
     The parameters are those of the built-in `open`. `loop` and `executor` are accepted for
     programs that were written for aiofiles, and ignored. With `direct=True` (binary modes only)
-    reads and writes bypass the page cache; OSError EINVAL if the file system cannot do that.
+    reads and writes bypass the page cache; OSError EINVAL if the file system cannot do that. With
+    `dont_cache=True` they use it, but leave no pages of their own there (`RWF_DONTCACHE`: Linux
+    6.14, ext4 and XFS). Elsewhere they leave them: `dont_cache_refusal()` of the file says why.
 
     OSError as of `open`; ValueError and TypeError for arguments that contradict each other.
     """
-    return Opening(_open(file, mode, buffering, encoding, errors, newline, closefd, opener, direct))
+    caching = (direct, dont_cache)
+    return Opening(
+        _open(file, mode, buffering, encoding, errors, newline, closefd, opener, caching)
+    )
 
 
 async def _open(
@@ -154,7 +163,7 @@ async def _open(
     newline: str | None,
     closefd: bool,
     opener: Opener | None,
-    direct: bool,
+    caching: tuple[bool, bool],
 ) -> AsyncFile | AsyncTextFile:
     if not isinstance(file, int):
         file = os.fspath(file)
@@ -162,12 +171,12 @@ async def _open(
         raise TypeError(f"invalid mode: {mode!r}")
     if not isinstance(buffering, int):
         raise TypeError(f"invalid buffering: {buffering!r}")
-    text = check_mode(mode, buffering, encoding, errors, newline, direct)
+    text = check_mode(mode, buffering, encoding, errors, newline, caching[0])
     kind = next(letter for letter in "rwxa" if letter in mode)
     flags = _FLAGS[kind]
     if "+" in mode:
         flags = flags & ~os.O_WRONLY | os.O_RDWR
-    raw, stat = await _open_raw(file, flags, closefd, opener, direct)
+    raw, stat = await _open_raw(file, flags, closefd, opener, caching)
     return await wrap(raw, stat[6], file, mode, buffering, text, encoding, errors, newline)
 
 
@@ -200,24 +209,26 @@ async def wrap(
 
 
 async def _open_raw(
-    file: Any, flags: int, closefd: bool, opener: Opener | None, direct: bool
+    file: Any, flags: int, closefd: bool, opener: Opener | None, caching: tuple[bool, bool]
 ) -> tuple[_ringway.File, tuple[int, ...]]:
+    direct, dont_cache = caching
     if direct and (isinstance(file, int) or opener is not None):
         raise ValueError("direct=True needs a path: a descriptor is direct if it was opened so")
     if isinstance(file, int):
         stat = await _stat(file, file)
-        return _ringway.open_fd(engine(), file, closefd, file), stat
+        return _ringway.open_fd(engine(), file, closefd, dont_cache, file), stat
     if not closefd:
         raise ValueError("Cannot use closefd=False with file name")
     if opener is not None:
         fd = await in_thread(lambda: _opened(opener, file, flags | _NOT_INHERITED), os.close)
         try:
             stat = await _stat(fd, file)
-            return _ringway.open_fd(engine(), fd, True, file), stat
+            return _ringway.open_fd(engine(), fd, True, dont_cache, file), stat
         except BaseException:
             os.close(fd)
             raise
-    return await run(_ringway.open(engine(), os.fsdecode(file), flags, 0o666, direct, file))
+    path = os.fsdecode(file)
+    return await run(_ringway.open(engine(), path, flags, 0o666, direct, dont_cache, file))
 
 
 async def _stat(fd: int, name: Any) -> tuple[int, ...]:

@@ -96,7 +96,7 @@ async def _file(
     newline: str | None,
 ) -> Any:
     try:
-        raw = _ringway.open_fd(engine(), fd, True, name)
+        raw = _ringway.open_fd(engine(), fd, True, False, name)
     except BaseException:
         _os.close(fd)
         raise

@@ -7,9 +7,10 @@ use crate::errors::{closed, os_error};
 use crate::raw::Memory;
 use crate::system::{self, Number};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use ringway::Position;
-use ringway::fs::File as Inner;
+use ringway::fs::{Caching, File as Inner};
 use std::ffi::c_int;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -331,6 +332,81 @@ impl File {
     fn stat(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let file = self.inner()?;
         self.start(py, async move { Ok(Answer::Metadata(file.metadata().await?)) })
+    }
+
+    /// Reserves space for a range; with `written` by zeroes, which are on the device afterwards.
+    fn allocate(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        length: u64,
+        written: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let file = self.inner()?;
+        self.start(py, async move {
+            if written {
+                file.allocate_written(offset, length).await?;
+            } else {
+                file.allocate(offset, length).await?;
+            }
+            Ok(Answer::Nothing)
+        })
+    }
+
+    /// Why transfers leave pages in the page cache although the file was opened with `dont_cache`.
+    fn dont_cache_refusal(&self) -> PyResult<Option<String>> {
+        Ok(match self.inner()?.caching() {
+            Caching::Refused(why) => Some(why.to_string()),
+            _ => None,
+        })
+    }
+
+    /// Brings ranges (offset and end) into the page cache. Returns the bytes that were there, those
+    /// that were read, and the ranges that could not be read with their errors.
+    fn warm(&self, py: Python<'_>, ranges: Vec<(u64, u64)>) -> PyResult<Py<PyAny>> {
+        let (file, name) = (self.inner()?, self.name().map(|name| name.clone_ref(py)));
+        self.start(py, async move {
+            let ranges: Vec<_> = ranges.into_iter().map(|(start, end)| start..end).collect();
+            let warmed = file.warm(&ranges).await?;
+            Ok(Answer::Other(Box::new(move |py| {
+                let failed = warmed.failed.iter().map(|unread| {
+                    let error = os_error(py, &unread.error, name.as_ref());
+                    (unread.range.start, unread.range.end, error.into_value(py))
+                });
+                let failed: Vec<_> = failed.collect();
+                (warmed.cached, warmed.read, failed).into_py_any(py)
+            })))
+        })
+    }
+
+    /// The sizes of untorn writes: the shortest, the longest, the longest that the device makes
+    /// itself, and the most buffers of one.
+    fn atomic_write_unit(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let file = self.inner()?;
+        self.start(py, async move {
+            let unit = file.atomic_write_unit().await?;
+            Ok(Answer::of(unit.map(|unit| (unit.min, unit.max, unit.max_opt, unit.max_segments))))
+        })
+    }
+
+    /// Writes all of the data or nothing, also if the system fails meanwhile. With `durable` it is
+    /// on the device afterwards.
+    fn write_untorn_at(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        offset: u64,
+        durable: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let (file, buffer) = (self.inner()?, Memory::pin(data, false)?.into_buffer());
+        self.start(py, async move {
+            if durable {
+                file.write_untorn_durable_at(buffer, offset).await.0?;
+            } else {
+                file.write_untorn_at(buffer, offset).await.0?;
+            }
+            Ok(Answer::Nothing)
+        })
     }
 
     /// Closes the file once its operations have ended, and reports the errors of that. Closing it

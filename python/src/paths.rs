@@ -18,7 +18,7 @@ use std::sync::Arc;
 const ACCESS: c_int = libc::O_RDONLY | libc::O_WRONLY | libc::O_RDWR;
 
 /// The options of `open(2)` that these flags stand for.
-fn options(flags: i32, mode: u32, direct: bool) -> OpenOptions {
+fn options(flags: i32, mode: u32, direct: bool, dont_cache: bool) -> OpenOptions {
     let mut options = OpenOptions::new();
     let access = flags & ACCESS;
     options
@@ -29,7 +29,8 @@ fn options(flags: i32, mode: u32, direct: bool) -> OpenOptions {
         .create(flags & libc::O_CREAT != 0)
         .create_new(flags & libc::O_EXCL != 0)
         .mode(mode)
-        .direct(direct);
+        .direct(direct)
+        .dont_cache(dont_cache);
     let known = ACCESS | libc::O_APPEND | libc::O_TRUNC | libc::O_CREAT | libc::O_EXCL;
     options.custom_flags(flags & !known);
     options
@@ -54,6 +55,8 @@ pub fn call(
     engine.shared.start(py, Some(&path), async move { inner.call(work).await })
 }
 
+// The parameters are those of Python's function.
+#[allow(clippy::too_many_arguments)]
 /// Opens a file: `(File, stat)`. The flags are those of `open(2)`.
 ///
 /// Errors: those of `open(2)`; IsADirectoryError.
@@ -65,10 +68,11 @@ pub fn open(
     flags: i32,
     mode: u32,
     direct: bool,
+    dont_cache: bool,
     name: Py<PyAny>,
 ) -> PyResult<Py<PyAny>> {
     let (path, shared) = (checked(path)?, engine.shared.clone());
-    let mut options = options(flags, mode, direct);
+    let mut options = options(flags, mode, direct, dont_cache);
     options.engine(&shared.engine);
     let file_name = name_of(py, &name);
     engine.shared.start(py, Some(&name), async move {
@@ -93,11 +97,13 @@ pub fn open_fd(
     engine: &Engine,
     fd: c_int,
     own: bool,
+    dont_cache: bool,
     name: Py<PyAny>,
 ) -> PyResult<PyFile> {
     let shared = Arc::clone(&engine.shared);
     let adopted = adopt(fd, own, &shared.engine);
     let (file, number) = adopted.map_err(|error| os_error(py, &error, Some(&name)))?;
+    let file = file.with_dont_cache(dont_cache);
     Ok(PyFile::new(file, number, shared, name_of(py, &name)))
 }
 

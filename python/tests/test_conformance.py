@@ -192,7 +192,7 @@ class Case:
     async def add(self, name: str, fd: int) -> None:
         self.fds[name] = fd
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
-            self.files[name] = _ringway.open_fd(engine(), fd, False, name)
+            self.files[name] = _ringway.open_fd(engine(), fd, False, False, name)
 
     async def step_close(self, name: str) -> None:
         os.close(self.fds.pop(name))
@@ -308,7 +308,9 @@ class Case:
         bits = 0 if flags == "0" else flags_of(flags)
         if os.path.isdir(path_of(path)):
             raise Inexpressible("the open of a directory, which open refuses")
-        file, _ = await run(_ringway.open(engine(), path_of(path), bits, number(mode), False, path))
+        file, _ = await run(
+            _ringway.open(engine(), path_of(path), bits, number(mode), False, False, path)
+        )
         self.files[name], self.fds[name] = file, file.duplicate()
         return 0
 
