@@ -4,11 +4,11 @@ type t = Handle.t
 
 let error code name = Lwt.fail (Unix.Unix_error (code, name, ""))
 
-let openfile ?(direct = false) path flags perm =
+let openfile ?(direct = false) ?dont_cache path flags perm =
   let flags = Operation.open_flags flags lor if direct then Operation.o_direct else 0 in
-  Descriptor.openat path ~flags perm Handle.create
+  Descriptor.openat path ~flags perm (Handle.create ?dont_cache)
 
-let of_unix_file_descr = Handle.create
+let of_unix_file_descr fd = Handle.create fd
 
 let unix_file_descr t =
   if Handle.is_closed t then raise (Unix.Unix_error (EBADF, "unix_file_descr", ""));
@@ -20,8 +20,8 @@ let close t =
     Lwt.no_cancel
       (Lwt.bind (Handle.shut t) (fun () -> Descriptor.close (Handle.descriptor t)))
 
-let with_file ?direct path flags perm f =
-  Lwt.bind (openfile ?direct path flags perm) (fun t ->
+let with_file ?direct ?dont_cache path flags perm f =
+  Lwt.bind (openfile ?direct ?dont_cache path flags perm) (fun t ->
       Lwt.try_bind
         (fun () -> f t)
         (fun value -> Lwt.map (fun () -> value) (close t))

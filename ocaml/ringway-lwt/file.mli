@@ -22,11 +22,14 @@
 
 type t
 
-val openfile : ?direct:bool -> string -> Unix.open_flag list -> Unix.file_perm -> t Lwt.t
+val openfile :
+  ?direct:bool -> ?dont_cache:bool -> string -> Unix.open_flag list -> Unix.file_perm -> t Lwt.t
 (** Opens a file as [Unix.openfile] does, always with [O_CLOEXEC]. With [direct] (default [false]),
-    transfers bypass the page cache; see {!direct_alignment}. If the promise is cancelled and the
-    file is opened nevertheless, it is closed again. On io_uring, an open of a FIFO for reading does
-    not wait for a writer. *)
+    transfers bypass the page cache; see {!direct_alignment}. With [dont_cache] (default [false]),
+    they use it and leave no pages of their own there ([RWF_DONTCACHE]: Linux 6.14, ext4 and XFS);
+    where there is no such flag, the pages stay. None of them is made within the call then. If the
+    promise is cancelled and the file is opened nevertheless, it is closed again. On io_uring, an
+    open of a FIFO for reading does not wait for a writer. *)
 
 val of_unix_file_descr : Unix.file_descr -> t
 (** The descriptor belongs to the file from now on. *)
@@ -42,7 +45,13 @@ val close : t -> unit Lwt.t
     end: those are cancelled and rejected with [EBADF]. The promise cannot be cancelled. *)
 
 val with_file :
-  ?direct:bool -> string -> Unix.open_flag list -> Unix.file_perm -> (t -> 'a Lwt.t) -> 'a Lwt.t
+  ?direct:bool ->
+  ?dont_cache:bool ->
+  string ->
+  Unix.open_flag list ->
+  Unix.file_perm ->
+  (t -> 'a Lwt.t) ->
+  'a Lwt.t
 (** [with_file path flags perm f] opens a file, and closes it when the promise of [f] is resolved,
     whatever its result. An error of {!close} rejects the promise, unless [f] has failed. *)
 

@@ -22,6 +22,8 @@ type t = {
   fd : Unix.file_descr;
   (* The page cache may have its data, and can be read without waiting. *)
   cached : bool;
+  (* Transfers leave no pages in the page cache. *)
+  dont_cache : bool;
   seekable : bool;
   mutable closed : bool;
   (* Operations that have not ended. *)
@@ -67,12 +69,13 @@ let ended t result =
         t.idle <- None;
         wake_closer t resolver
 
-let create fd =
+let create ?(dont_cache = false) fd =
   let seekable = is_seekable fd in
   let rec t =
     {
       fd;
-      cached = seekable && (not (is_direct fd)) && Descriptor.is_local fd;
+      cached = seekable && (not dont_cache) && (not (is_direct fd)) && Descriptor.is_local fd;
+      dont_cache;
       seekable;
       closed = false;
       users = 0;
@@ -176,17 +179,19 @@ let read_cached t name memory off len ~pos =
     | Bytes bytes -> Page_cache.read_bytes t.fd bytes ~off ~len ~pos
   else -1
 
-let flags exact operation = if exact then Operation.exact operation else operation
+let flags t exact operation =
+  let operation = if t.dont_cache then Operation.dont_cache operation else operation in
+  if exact then Operation.exact operation else operation
 
 let read_queued t ~name ~exact memory off len ~pos had =
   let finish = if had = 0 then Fun.id else fun more -> had + more in
   match memory with
   | Bigarray buffer ->
-      let operation = flags exact (Operation.read t.fd buffer ~off ~len ~pos) in
+      let operation = flags t exact (Operation.read t.fd buffer ~off ~len ~pos) in
       run_at t ~pos name operation finish
   | Bytes bytes ->
       let buffer = Buffer_pool.take len in
-      let operation = flags exact (Operation.read t.fd buffer ~off:0 ~len ~pos) in
+      let operation = flags t exact (Operation.read t.fd buffer ~off:0 ~len ~pos) in
       run_at t
         ~on_end:(fun () -> Buffer_pool.give buffer)
         ~pos name operation
@@ -212,12 +217,12 @@ let read t ~name ~exact memory off len ~pos =
 let write t ~name ~exact memory off len ~pos =
   match memory with
   | Bigarray buffer ->
-      let operation = flags exact (Operation.write t.fd buffer ~off ~len ~pos) in
+      let operation = flags t exact (Operation.write t.fd buffer ~off ~len ~pos) in
       run_at t ~pos name operation Fun.id
   | Bytes bytes ->
       let buffer = Buffer_pool.take len in
       Buffer.blit_from_bytes bytes off buffer 0 len;
-      let operation = flags exact (Operation.write t.fd buffer ~off:0 ~len ~pos) in
+      let operation = flags t exact (Operation.write t.fd buffer ~off:0 ~len ~pos) in
       run_at t ~on_end:(fun () -> Buffer_pool.give buffer) ~pos name operation Fun.id
 
 (* SEEK_END may ask a server. *)

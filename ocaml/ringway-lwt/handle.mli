@@ -7,8 +7,9 @@ type t
 
 type memory = Bigarray of Ringway.Buffer.t | Bytes of Bytes.t
 
-val create : Unix.file_descr -> t
-(** Makes three system calls that do not block: [lseek(2)], [fcntl(2)] and [statx(2)]. *)
+val create : ?dont_cache:bool -> Unix.file_descr -> t
+(** With [dont_cache] (default [false]), transfers leave no pages in the page cache, and go through
+    the queue. Makes three system calls that do not block: [lseek(2)], [fcntl(2)] and [statx(2)]. *)
 
 val descriptor : t -> Unix.file_descr
 val is_closed : t -> bool
@@ -31,7 +32,7 @@ val write : t -> name:string -> exact:bool -> memory -> int -> int -> pos:int ->
 
 val is_cached : t -> bool
 (** Can {!Ringway.Page_cache} have the data of this file, and be read without waiting? Not of files
-    open for direct I/O, of those without a position, and of those that are not
+    open for direct I/O or with [dont_cache], of those without a position, and of those that are not
     {!Descriptor.is_local}. *)
 
 (** {1 Other operations} *)

@@ -177,6 +177,8 @@ let exact t = flag 1 t
 let barrier t = flag 2 t
 let continue_on_error t = flag 4 t
 let socket t = flag 8 t
+let dont_cache t = flag 16 t
+let untorn t = flag 32 t
 
 let with_timeout ns t =
   if ns < 0 then invalid_arg "Ringway.Operation.with_timeout";

@@ -154,6 +154,21 @@ val socket : t -> t
 
     {!Queue.push} raises [Queue.Error] with EINVAL for any other operation. *)
 
+val dont_cache : t -> t
+(** A {!read}, {!write}, {!readv} or {!writev} leaves no pages of its own in the page cache
+    ([RWF_DONTCACHE]: Linux 6.14, ext4 and XFS). Where that is refused, it is made without:
+    {!Queue.explain_dont_cache} has the reason. Direct I/O is not changed.
+
+    {!Queue.push} raises [Queue.Error] with EINVAL for any other operation. *)
+
+val untorn : t -> t
+(** A {!write} at an offset is untorn ([RWF_ATOMIC]: Linux 6.11): after a crash the file has all of
+    its bytes or none of them. It is never made as a plain write or in parts: the result
+    [-EIO] may mean that the kernel has written a part after all.
+
+    {!Queue.push} raises [Queue.Error] with the reason unless the file has such writes, is open for
+    direct I/O, and offset, length and buffer suit: see {!Direct_io}. *)
+
 val with_timeout : int -> t -> t
 (** [with_timeout ns operation] is cancelled if it has not completed [ns] nanoseconds after its
     submission; its result is then minus ETIMEDOUT. 0: no timeout. *)

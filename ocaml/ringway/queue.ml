@@ -122,7 +122,8 @@ external unsafe_unregister_file : handle -> Unix.file_descr -> int = "ringway_ml
 external unsafe_in_flight : handle -> int = "ringway_ml_in_flight" [@@noalloc]
 external unsafe_stats : handle -> int array -> int = "ringway_ml_stats" [@@noalloc]
 external unsafe_backend : handle -> int = "ringway_ml_backend" [@@noalloc]
-external unsafe_explain : handle -> (string, int) result = "ringway_ml_explain"
+external unsafe_explain : handle -> int -> (string, int) result = "ringway_ml_explain"
+external int_of_descriptor : Unix.file_descr -> int = "%identity"
 
 let check t operation =
   if t.domain <> Domain_id.self () then
@@ -329,9 +330,14 @@ let in_flight t =
   check t "in_flight";
   unsafe_in_flight t.handle
 
-let explain t =
-  check t "explain";
-  match unsafe_explain t.handle with Ok text -> text | Error result -> fail "explain" result
+let text t operation fd =
+  check t operation;
+  match unsafe_explain t.handle fd with Ok text -> text | Error result -> fail operation result
+
+let explain t = text t "explain" (-1)
+
+let explain_dont_cache t fd =
+  match text t "explain_dont_cache" (int_of_descriptor fd) with "" -> None | text -> Some text
 
 let register_buffers t buffers =
   check t "register_buffers";

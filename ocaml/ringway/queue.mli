@@ -260,5 +260,10 @@ val in_flight : t -> int
 val explain : t -> string
 (** Describes the backend, what is available, and what was refused, with reason and fix. *)
 
+val explain_dont_cache : t -> Unix.file_descr -> string option
+(** Why transfers of a file are made without {!Operation.dont_cache}, with reason and fix; [None] if
+    the kernel has not refused it so far. The queue remembers that while the file is registered
+    ({!register_file}) or an operation on it is in flight, and then tries again. *)
+
 val version : string
 (** The version of the C library. *)

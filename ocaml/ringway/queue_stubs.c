@@ -962,21 +962,30 @@ value ringway_ml_backend(value handle)
 	return Val_long(result);
 }
 
-/* Returns Ok text or Error number. */
-value ringway_ml_explain(value handle)
+/* A text of the library: of the queue, or of one of its descriptors. */
+static size_t explain(struct ringway_queue *queue, int fd, char *text, size_t size)
 {
-	CAMLparam1(handle);
+	return fd < 0 ? ringway_explain(queue, text, size)
+	              : ringway_explain_dont_cache(queue, fd, text, size);
+}
+
+/* Returns Ok text or Error number. The descriptor is -1 for the text of the queue. */
+value ringway_ml_explain(value handle, value fd)
+{
+	CAMLparam2(handle, fd);
 	CAMLlocal2(content, result);
 	struct queue *queue = Queue_val(handle);
 	char *text = NULL;
 	int error = begin(queue);
 
 	if (error == 0) {
-		size_t size = ringway_explain(queue->queue, NULL, 0) + 1;
+		size_t size = explain(queue->queue, Int_val(fd), NULL, 0) + 1;
 
 		text = malloc(size);
-		if (text != NULL)
-			ringway_explain(queue->queue, text, size);
+		if (text != NULL) {
+			text[0] = '\0';
+			explain(queue->queue, Int_val(fd), text, size);
+		}
 		end(queue);
 		if (text == NULL)
 			caml_raise_out_of_memory();

@@ -390,6 +390,23 @@ let direct () =
         Alcotest.(check int) "at the end" 0 n;
         Lwt.return_unit)
 
+(* Reads and writes that leave no pages have the same results. *)
+let dont_cache () =
+  let name = path "dont-cache" in
+  File.with_file ~dont_cache:true name [ O_RDWR; O_CREAT ] 0o600 (fun file ->
+      let* () = File.write_exactly_string file (String.make 10_000 'x') 0 10_000 in
+      let* () = File.pwrite_exactly_string file "yz" ~pos:5000 0 2 in
+      let buffer = Buffer.create 10_000 and bytes = Bytes.create 4 in
+      let* n = File.pread file buffer ~pos:0 0 10_000 in
+      Alcotest.(check int) "pread" 10_000 n;
+      Alcotest.(check string) "bytes" "xyzx" (text buffer 4999 4);
+      let* _ = File.lseek file 4999 SEEK_SET in
+      let* n = File.read_bytes file bytes 0 4 in
+      Alcotest.(check (pair int string)) "read" (4, "xyzx") (n, Bytes.to_string bytes);
+      let* n = File.pread_bytes file bytes ~pos:10_000 0 4 in
+      Alcotest.(check int) "at the end" 0 n;
+      Lwt.return_unit)
+
 (* ---- Closing -------------------------------------------------------------------------------- *)
 
 let closed () =
@@ -496,6 +513,7 @@ let () =
       ("other operations", Way.lwt others);
       ("opening", Way.lwt opening);
       ("direct I/O", Way.lwt direct);
+      ("transfers that leave no pages", Way.lwt dont_cache);
       ("closed", Way.lwt closed);
       ("closed in flight", Way.lwt closed_in_flight);
       ("closed while waiting", Way.lwt closed_while_waiting);

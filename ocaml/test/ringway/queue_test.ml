@@ -142,6 +142,9 @@ let aligned backend () =
       (fun n -> check_bool "a power of two" true (n > 0 && n land (n - 1) = 0))
       [ direct.memory; direct.offset ];
     check_bool "max_request" true (direct.max_request >= 0);
+    check_bool "untorn" true
+      (direct.untorn_min <= direct.untorn_max
+      && (direct.untorn_max > 0) = (direct.untorn_max_segments > 0));
     with_queue backend @@ fun queue ->
     let out = Buffer.create_aligned 8192 in
     Bigarray.Array1.fill out 'x';
@@ -155,6 +158,49 @@ let aligned backend () =
   match Direct_io.get (Operation.descriptor_of_result 1_000_000) with
   | _ -> Alcotest.fail "EBADF is expected"
   | exception Unix.Unix_error (EBADF, _, _) -> ()
+
+(* An untorn write is made, or refused with the reason; never made as a plain one. *)
+let untorn backend () =
+  let name = Printf.sprintf "untorn-%d" (Unix.getpid ()) in
+  let fd = Unix.openfile name [ O_RDWR; O_CREAT ] 0o600 in
+  Unix.unlink name;
+  Fun.protect ~finally:(fun () -> Unix.close fd) @@ fun () ->
+  with_queue backend @@ fun queue ->
+  let page = Buffer.create_aligned 4096 in
+  let refused operation =
+    match Queue.push queue operation with
+    | _ -> Alcotest.fail "it was accepted"
+    | exception Queue.Error { error; message; _ } -> (error, message)
+  in
+  (* The file is not open for direct I/O. *)
+  let write = Operation.write fd page ~off:0 ~len:4096 ~pos:0 in
+  let error, message = refused (Operation.untorn write) in
+  check_bool message true (error = EOPNOTSUPP && message <> "");
+  check_int "size" 0 (Unix.fstat fd).st_size;
+  let error, _ = refused (Operation.untorn (Operation.read fd page ~off:0 ~len:4096 ~pos:0)) in
+  check_bool "a read" true (error = EINVAL)
+
+(* Bytes are read and written as without it, and a refusal has a reason. *)
+let dont_cache backend () =
+  let name = Printf.sprintf "dont-cache-%d" (Unix.getpid ()) in
+  let fd = Unix.openfile name [ O_RDWR; O_CREAT ] 0o600 in
+  Unix.unlink name;
+  Fun.protect ~finally:(fun () -> Unix.close fd) @@ fun () ->
+  with_queue backend @@ fun queue ->
+  let buffer = Buffer.create_aligned 8192 in
+  Bigarray.Array1.fill buffer 'x';
+  let run operation = result queue (Operation.dont_cache operation) in
+  check_int "write" 8192 (run (Operation.write fd buffer ~off:0 ~len:8192 ~pos:0));
+  let back = Buffer.create_aligned 8192 in
+  check_int "read" 8192 (run (Operation.read fd back ~off:0 ~len:8192 ~pos:0));
+  check_bool "bytes" true (Buffer.to_string back = String.make 8192 'x');
+  check_int "readv" 8192 (run (Operation.readv fd [| back |] ~pos:0));
+  (match Queue.explain_dont_cache queue fd with
+  | None -> ()
+  | Some reason -> check_bool reason true (String.length reason > 20));
+  match Queue.push queue (Operation.dont_cache (Operation.fsync fd)) with
+  | _ -> Alcotest.fail "it was accepted"
+  | exception Queue.Error { error = EINVAL; _ } -> ()
 
 let arguments () =
   let fd = Unix.stdin and b = Buffer.create 10 in
@@ -981,7 +1027,9 @@ let () =
       ( "queue",
         each
           [
-            ("basics", basics); ("direct I/O", aligned); ("full", full);
+            ("basics", basics); ("direct I/O", aligned);
+            ("untorn writes", untorn); ("transfers that leave no pages", dont_cache);
+            ("full", full);
             ("completions that are left", left_over); ("sockets", sockets);
             ("after close", after_close); ("close drops opens", close_drops_opens);
             ("close reports all", close_reports_all); ("registered", registered);
