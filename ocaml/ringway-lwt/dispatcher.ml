@@ -4,7 +4,7 @@ type state =
   | Idle (* new, or its callback has been called *)
   | Backlog
   | Pushed
-  | Withdrawn (* cancelled in the backlog *)
+  | Withdrawn (* cancelled in the backlog, or refused when its turn came *)
   | Orphaned (* its queue was closed; the callback is called after a pause *)
 
 type request = {
@@ -15,6 +15,8 @@ type request = {
   (* Of the queue, while the request is [Pushed]. *)
   mutable op : Queue.op;
   mutable state : state;
+  (* The result of one that is [Withdrawn]. *)
+  mutable early : int;
 }
 
 type attachment = { event : Lwt_engine.event; hook : Lwt_main.Enter_iter_hooks.hook }
@@ -56,7 +58,7 @@ type t = {
 }
 
 let make ~is_poll operation callback =
-  { operation; callback; is_poll; op = Queue.no_op; state = Idle }
+  { operation; callback; is_poll; op = Queue.no_op; state = Idle; early = -Operation.ecanceled }
 
 let prepare operation callback = make ~is_poll:false operation callback
 let prepare_poll operation callback = make ~is_poll:true operation callback
@@ -357,6 +359,10 @@ let rec cancel_later t request =
   let longer = request :: cancelled in
   if t.cancelled == cancelled then t.cancelled <- longer else cancel_later t request
 
+let withdraw t request =
+  request.state <- Withdrawn;
+  t.withdrawn <- t.withdrawn + 1
+
 let cancel t request =
   match request.state with
   | Pushed when is_alive t && is_busy t ->
@@ -364,8 +370,7 @@ let cancel t request =
       wake ()
   | Pushed -> if is_usable t && Queue.cancel t.queue request.op then will_submit t
   | Backlog ->
-      request.state <- Withdrawn;
-      t.withdrawn <- t.withdrawn + 1;
+      withdraw t request;
       will_submit t
   | Idle | Withdrawn | Orphaned -> ()
 
@@ -390,16 +395,20 @@ let rec refill t =
           ignore (Stdlib.Queue.pop t.backlog);
           refill t
       | exception Queue.Full -> ()
-      | exception Queue.Misuse _ when is_busy t -> ())
+      | exception Queue.Misuse _ when is_busy t -> ()
+      | exception Queue.Error { error = EINVAL | EOPNOTSUPP | EFBIG; _ } ->
+          (* Of the operation, not of the queue. *)
+          request.early <- -Operation.einval;
+          withdraw t request)
 
-(* Ends the requests that were cancelled in the backlog. *)
+(* Ends the requests that were cancelled or refused in the backlog. *)
 let rec deliver_withdrawn t =
   let length = Stdlib.Queue.length t.backlog and count = t.withdrawn in
   let kept = Stdlib.Queue.create () and withdrawn = Stdlib.Queue.create () in
   Stdlib.Queue.iter
     (fun request ->
       if request.state = Withdrawn then
-        Stdlib.Queue.add (request, -Operation.ecanceled) withdrawn
+        Stdlib.Queue.add (request, request.early) withdrawn
       else Stdlib.Queue.add request kept)
     t.backlog;
   (* A finaliser may have added one, or withdrawn one. *)
@@ -447,10 +456,10 @@ let submit t = enter t (fun () -> Queue.submit t.queue)
 
 let submit_and_wait t ~block ~timeout_ns =
   t.budget <- budget;
-  let block = block && t.withdrawn = 0 in
   match
     refill t;
     cancel_more t;
+    let block = block && t.withdrawn = 0 in
     t.unsubmitted <- false;
     enter t (fun () -> Queue.wait t.queue ~min:(if block then 1 else 0) ~timeout_ns)
   with

@@ -13,7 +13,9 @@ val run :
     dispatcher. The promise is fulfilled with [finish result], or rejected with what that raises,
     with [Unix.Unix_error (code, name, argument)], or with [Lwt.Canceled] if the result is
     ECANCELED or {!Dispatcher.in_parent}. The code is [EIO] if the result {!Dispatcher.is_lost}, and
-    [EMFILE], [ENFILE], [ENOMEM] or [EAGAIN] if the system has no resources for a queue.
+    [EMFILE], [ENFILE], [ENOMEM] or [EAGAIN] if the system has no resources for a queue. An
+    operation that the queue refuses is rejected with {!Ringway.Queue.Error}, or with the code
+    [EINVAL] if it had to wait for room in the queue first.
 
     Cancelling the promise rejects it at once and requests that the operation be cancelled. If the
     operation succeeds nevertheless, [on_unwanted] is called with its result.

@@ -277,6 +277,28 @@ let backlog () =
       let* _ = Lwt.all reads in
       Lwt.return (Unix.close fd))
 
+(* What the queue refuses ends, and nothing else: also what had to wait for room. *)
+let refused_in_the_backlog () =
+  with_dispatcher ~capacity:2 (fun dispatcher ->
+      let refused () = Promise.run "nop" "" (Operation.socket Operation.nop) Fun.id in
+      let* at_once = outcome (refused ()) in
+      Alcotest.(check bool) at_once true (at_once <> "ok" && at_once <> "canceled");
+      let fd = fifo () in
+      let reads = List.init 2 (fun _ -> read_one fd (Buffer.create 1)) in
+      let before = nop () in
+      let later = refused () in
+      let after = nop () in
+      write_one fd;
+      let* results = Lwt.all (List.map outcome [ before; later; after ]) in
+      Alcotest.(check (list string))
+        "results"
+        [ "ok"; Printexc.to_string (Unix.Unix_error (EINVAL, "nop", "")); "ok" ]
+        results;
+      Alcotest.(check bool) "usable" true (Dispatcher.is_usable dispatcher);
+      write_one fd;
+      let* _ = Lwt.all reads in
+      Lwt.return (Unix.close fd))
+
 (* ---- Queues that go away -------------------------------------------------------------------- *)
 
 let replaced () =
@@ -818,7 +840,7 @@ let () =
           ( "cancel storm with late completions",
             Way.lwt (storm ~faults:"seed=3 delay=500/20 short=200 retryable=100") );
           ("a late open", Way.lwt late_open);
-          ("backlog", Way.lwt backlog);
+          ("backlog", Way.lwt backlog); ("refused in the backlog", Way.lwt refused_in_the_backlog);
           ("replaced", Way.lwt replaced);
           ("abandoned", Way.lwt abandoned);
           ("allocation", Way.lwt allocation);
