@@ -839,7 +839,9 @@ class AsyncFile:
         may write to it meanwhile.
 
         OSError: ENOSPC; EOPNOTSUPP if the file system cannot reserve space; with `written` EINVAL
-        for a range that begins before the end, and in mode 'a'.
+        for a range that begins before the end, and in mode 'a'. If the task is cancelled, the file
+        may have any length up to the end of the range, and zeroes may be written there for a moment
+        longer.
         """
         self._check_writable()
         async with self._turn:
@@ -856,9 +858,14 @@ class AsyncFile:
         file that is open for direct I/O, or that is not a regular file.
         """
         self._check_readable()
-        asked = [(offset, offset + length) for offset, length in pairs_of_numbers(ranges)]
+        asked = list(pairs_of_numbers(ranges))
+        if any(offset < 0 or length < 0 for offset, length in asked):
+            raise OverflowError("warm: negative numbers")
+        ends = [(offset, min(offset + length, _LARGEST_POSITION)) for offset, length in asked]
         with self._turn:
-            cached, read, failed = await run(self._file.warm(asked))
+            cached, read, failed = await run(
+                self._file.warm([pair for pair in ends if pair[0] < pair[1]])
+            )
         return Warmed(cached, read, [(first, end - first, error) for first, end, error in failed])
 
     def dont_cache_refusal(self) -> str | None:

@@ -144,7 +144,8 @@ def open(
     programs that were written for aiofiles, and ignored. With `direct=True` (binary modes only)
     reads and writes bypass the page cache; OSError EINVAL if the file system cannot do that. With
     `dont_cache=True` they use it, but leave no pages of their own there (`RWF_DONTCACHE`: Linux
-    6.14, ext4 and XFS). Elsewhere they leave them: `dont_cache_refusal()` of the file says why.
+    6.14, ext4 and XFS). Elsewhere they leave them: `dont_cache_refusal()` of the file, or of a text
+    file's `buffer`, says why.
 
     OSError as of `open`; ValueError and TypeError for arguments that contradict each other.
     """

@@ -47,7 +47,8 @@ pub fn os_error(py: Python<'_>, error: &io::Error, path: Option<&Py<PyAny>>) -> 
 }
 
 /// Names of the crate in its texts, and what they are in Python.
-const NAMES: [(&str, &str); 5] = [
+const NAMES: [(&str, &str); 6] = [
+    ("File::alignment", "alignment()"),
     ("allocate_written: ", "allocate(written=True): "),
     ("i64::MAX", "2**63 - 1"),
     ("LogWriter::new: ", "LogWriter: "),

@@ -12,6 +12,17 @@ import pytest
 import ringway
 from conftest import cached_pages, drop_cache
 
+
+def direct_io(path: Path) -> bool:
+    """Whether files here can be open for direct I/O."""
+    flag: int = getattr(os, "O_DIRECT", 0)
+    try:
+        os.close(os.open(path, os.O_RDONLY | flag))
+    except OSError:
+        return False
+    return flag != 0
+
+
 pytestmark = pytest.mark.usefixtures("descriptors")
 PAGE = mmap.PAGESIZE
 
@@ -36,6 +47,10 @@ async def test_written_space_begins_at_the_end(tmp_path: Path) -> None:
             await file.allocate(50, 100, written=True)
         assert refused.value.filename == str(path)
     assert path.read_bytes() == b"head" + bytes(100_000)
+    if direct_io(path):
+        async with ringway.open(path, "rb+", direct=True) as file:
+            with pytest.raises(OSError, match=r"see alignment\(\)"):
+                await file.allocate(100_004, 100, written=True)
     async with ringway.open(path, "ab") as file:
         with pytest.raises(OSError, match="mode 'a'"):
             await file.allocate(100_004, 100, written=True)
@@ -68,7 +83,8 @@ async def test_ranges_are_warmed(tmp_path: Path) -> None:
         assert await file.tell() == 0
         again = await file.warm([(0, 2 * PAGE)])
         assert again.cached + again.read == 2 * PAGE
-        for ranges in ([(-1, 10)], [(0, -1)]):
+        assert await file.warm([(5, 0), (1 << 63, 1 << 63), (1 << 70, 1)]) == (0, 0, [])
+        for ranges in ([(-1, 10)], [(0, -1)], [(10, -5)]):
             with pytest.raises(OverflowError):
                 await file.warm(ranges)
         with pytest.raises(TypeError):

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from ringway.os import substitutes
 
 TESTS = Path(__file__).parent
-CORE = ["bulk", "cancel", "files", "many", "os", "sendfile", "tempfile", "text"]
+CORE = ["bulk", "cancel", "files", "many", "os", "sendfile", "space", "tempfile", "text"]
 
 # What Windows lacks: of `os`, of `mmap`, and modules.
 ABSENT = """
