@@ -231,7 +231,7 @@ test-in-turn:
 	$(MAKE) -j3 test-side-by-side
 
 test-and-compile: test-crates meanwhile-compile-bindings
-test-side-by-side: test-native meanwhile-test-managed meanwhile-test-go
+test-side-by-side: test-native beside-test-managed meanwhile-test-go
 
 # Cargo would take part in make's job control, and compile with one processor.
 ALONE := env -u MAKEFLAGS -u MFLAGS
@@ -331,10 +331,12 @@ test-data-engines: ## DataFusion's reader, Ballista's shuffle, SQL and the progr
 	$(DATA_ENGINES) fmt --all --check
 	$(DATA_ENGINES) test --workspace
 
-# Makes a target at a low priority. Its output is printed at its end, as one block.
-meanwhile-%:
+# Makes a target next to others, `meanwhile` at a low priority. Its output is printed at its end, as
+# one block.
+meanwhile-%: NICE := nice
+meanwhile-% beside-%:
 	@mkdir -p $(TARGET); status=0; \
-	nice $(MAKE) -j1 $* >$(TARGET)/$*.log 2>&1 || status=$$?; \
+	$(NICE) $(MAKE) -j1 $* >$(TARGET)/$*.log 2>&1 || status=$$?; \
 	cat $(TARGET)/$*.log; exit $$status
 
 check: check-crates check-bindings check-targets ## formatting, lints and long lines, no tests
