@@ -22,6 +22,7 @@ mod nvme;
 mod shared;
 
 use crate::refusal::Refusal;
+use crate::submit_waits::system::ticks;
 use alignment::ASSUMED_ALIGNMENT;
 pub use alignment::{AlignmentSource, DirectIo};
 pub use atomic_write::AtomicWriteUnit;
@@ -43,6 +44,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The type of file that a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -452,8 +454,30 @@ impl Placement {
         let mount = mount.filter(|mount| mount.is_reused());
         let Some(file_system) = file_system else { return (Self::default(), mount) };
         let nocow = file_system.asks_for_nocow() && is_nocow(fd);
-        (file_system.place(FileTraits { direct, reported, nocow }), mount)
+        let placement = file_system.place(FileTraits { direct, reported, nocow });
+        let in_memory =
+            file_system.name == "tmpfs" && kind == Some(StorageKind::Regular) && !direct;
+        (placement.with(Self::IN_MEMORY, in_memory), mount)
     }
+}
+
+/// Whether the machine has swap space, so that pages of files in memory may not be in memory.
+/// Asked once in a tick of the kernel's clock.
+pub(crate) fn has_swap() -> bool {
+    /// The time, with its lowest bit for the answer.
+    static KNOWN: AtomicU64 = AtomicU64::new(1);
+    let now = ticks() & !1;
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known & !1 == now {
+        return known & 1 != 0;
+    }
+    let mut info = MaybeUninit::<libc::sysinfo>::zeroed();
+    // SAFETY: sysinfo writes at most a whole `sysinfo` into `info`.
+    let result = unsafe { libc::sysinfo(info.as_mut_ptr()) };
+    // SAFETY: every bit pattern is a valid `sysinfo`, and the value was zeroed.
+    let found = result != 0 || unsafe { info.assume_init() }.totalswap != 0;
+    KNOWN.store(now | u64::from(found), Ordering::Relaxed);
+    found
 }
 
 /// Whether the file has no copy-on-write (`chattr +C`).

@@ -50,6 +50,16 @@ struct OpenFile {
 
 const DONT_CACHE_ACCEPTED: i32 = -1;
 
+/// How pages of a file that are in the page cache are read without waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CachedReadCall {
+    /// `preadv2(2)` with `RWF_NOWAIT`, which fails if the file system does not support it.
+    Nowait,
+    /// Any read, since all pages are in memory.
+    #[cfg_attr(not(ringway_linux), expect(dead_code, reason = "nothing is known there"))]
+    Plain,
+}
+
 impl Drop for OpenFile {
     fn drop(&mut self) {
         let in_background = self.owned && self.close_may_wait();
@@ -594,10 +604,16 @@ impl File {
         self.placement().has(Placement::RING)
     }
 
-    /// Whether a read of pages in the page cache may wait in the kernel.
+    /// How cached pages are read without waiting; `None` if that may wait now. Does not wait.
     #[inline]
-    pub(crate) fn cached_read_may_wait(&self) -> bool {
-        self.is_for_ring() && self.inner.submit_waits.cached_read_may_wait(self.fd())
+    pub(crate) fn cached_reads(&self) -> Option<CachedReadCall> {
+        #[cfg(ringway_linux)]
+        if self.placement().has(Placement::IN_MEMORY) && !device::has_swap() {
+            return Some(CachedReadCall::Plain);
+        }
+        let may_wait =
+            self.is_for_ring() && self.inner.submit_waits.cached_read_may_wait(self.fd());
+        (!may_wait).then_some(CachedReadCall::Nowait)
     }
 
     /// Whether [`read_now_partly`](Self::read_now_partly) may keep the thread waiting, also where

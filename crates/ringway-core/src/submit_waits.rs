@@ -275,7 +275,7 @@ pub(crate) mod system {
 
     /// Nanoseconds of a clock that advances with the kernel's ticks. (Reading it is no system
     /// call.)
-    pub(super) fn ticks() -> u64 {
+    pub fn ticks() -> u64 {
         u64::try_from(clock(libc::CLOCK_MONOTONIC_COARSE).as_nanos()).unwrap_or(u64::MAX)
     }
 

@@ -116,6 +116,9 @@ fn cached_reads(row: &Row) -> Option<String> {
     let plain = row.served("cached read")?;
     Some(match (row.cell("cached, O_NONBLOCK")?, row.cell("cold, O_NONBLOCK")?) {
         ("in place", _) if plain == "in place" => plain,
+        ("in place", "in place") if row.file_system == "tmpfs" => {
+            format!("{plain}; ringway reads in place while there is no swap")
+        }
         ("in place", "in place") => {
             format!("{plain}; in place with O_NONBLOCK, which also waits in place for other reads")
         }
@@ -210,10 +213,18 @@ mod tests {
             let answers = observed(file_system, "6.18").unwrap().answers();
             assert!(answers.iter().any(|(label, _)| *label == "cached reads"), "{file_system}");
         }
-        let overwrites = |file_system| {
+        let answer = |file_system, question| {
             let answers = observed(file_system, "6.18").unwrap().answers();
-            answers.into_iter().find(|(label, _)| *label == "direct overwrites").unwrap().1
+            answers.into_iter().find(|(label, _)| *label == question).unwrap().1
         };
-        assert!(overwrites("xfs").contains("when the time stamp is due"), "{}", overwrites("xfs"));
+        for (file_system, question, part) in [
+            ("xfs", "direct overwrites", "when the time stamp is due"),
+            ("overlay", "cached reads", "in place with O_NONBLOCK"),
+            ("tmpfs", "cached reads", "ringway reads in place while there is no swap"),
+            ("squashfs", "cached reads", "which also waits in place"),
+        ] {
+            let text = answer(file_system, question);
+            assert!(text.contains(part), "{file_system}: {text}");
+        }
     }
 }

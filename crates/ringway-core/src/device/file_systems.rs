@@ -71,6 +71,9 @@ impl Placement {
     /// Closing the file needs no other program, no other machine and no device.
     pub const LOCAL: Self = Self(1 << 5);
 
+    /// A regular file of tmpfs, not open for direct I/O: its pages are in memory or in swap space.
+    pub const IN_MEMORY: Self = Self(1 << 6);
+
     /// For what is not a regular file: the type of the file decides.
     pub const ANY: Self = Self(Self::RING.0 | Self::LINUX_AIO.0);
 
@@ -87,7 +90,7 @@ impl Placement {
         self.0 & other.0 == other.0
     }
 
-    fn with(self, other: Self, yes: bool) -> Self {
+    pub(super) fn with(self, other: Self, yes: bool) -> Self {
         if yes { Self(self.0 | other.0) } else { self }
     }
 }

@@ -5,6 +5,7 @@ use super::{
     Operation, Position, Raw, Resources, RwFlags, SubmissionForms, Transfer, advanced, call_at,
     call_with_flags,
 };
+use crate::file::CachedReadCall;
 use crate::page_scan::RUN;
 use crate::sys::{RawFd, libc};
 use crate::{Buffer, File, SpareCapacity};
@@ -147,7 +148,8 @@ impl File {
     }
 
     /// Reads from the page cache only, without waiting for the device: `preadv2(2)` with
-    /// `RWF_NOWAIT` (4.14). Returns the number of bytes: all, or those up to the end of the file.
+    /// `RWF_NOWAIT` (4.14). On tmpfs, which refuses that, `pread(2)` while there is no swap space.
+    /// Returns the number of bytes: all, or those up to the end of the file.
     ///
     /// `None` means that not all bytes are cached, or that the file cannot be read this way or at
     /// all; the contents of `bytes` are then unspecified. Push the read as usual. Copying blocks
@@ -198,10 +200,12 @@ impl File {
         offset: u64,
         mut flags: RwFlags,
     ) -> Option<usize> {
-        if self.cached_read_may_wait() {
-            return None;
-        }
+        let mut call = self.cached_reads()?;
         self.without_refused(&mut flags);
+        if flags != RwFlags::NONE {
+            // The file system is asked whether it supports them.
+            call = CachedReadCall::Nowait;
+        }
         let mut read = 0;
         // A short result may mean the end of the file or of the cached part, and kernels before
         // 5.11 stop short without a reason. The next call decides: at the end of the file it
@@ -216,7 +220,11 @@ impl File {
                 offset: at,
                 flags,
             };
-            match raw.try_call()? {
+            let result = match call {
+                CachedReadCall::Nowait => raw.try_call()?,
+                CachedReadCall::Plain => raw.call(),
+            };
+            match result {
                 0 => break,
                 INTERRUPTED => {}
                 more => read += usize::try_from(more).ok()?,
