@@ -5,12 +5,12 @@
 
 use super::configuration::configuration;
 use super::model::Model;
-use crate::bench::plan::size_text;
 use crate::bench::result::{Direction, Measurement, Report, Run, add};
 use crate::bench::workload::{Backend, Rate, Sizes, Start, Stop, Target, Workload};
 use hdrhistogram::Histogram;
 use jiff::Zoned;
 use ringway_measure::stats::{Spread, percentile};
+use ringway_measure::units::size_text;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
