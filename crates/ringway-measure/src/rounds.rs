@@ -51,16 +51,8 @@ impl Turn {
 
     /// What it costs to do these operations, of which there is at least one.
     pub fn measure(operations: u64, work: impl FnOnce()) -> Self {
-        Self::measure_counted(|| {
-            work();
-            operations
-        })
-    }
-
-    /// What it costs to do operations. `work` returns their number, which is at least one.
-    pub fn measure_counted(work: impl FnOnce() -> u64) -> Self {
         let (others, machine, begun) = (Others::start(), Machine::now(), Snapshot::of_process());
-        let operations = work();
+        work();
         let usage = Snapshot::of_process().since(&begun);
         let machine = machine.and_then(|since| since.busy());
         let mut turn = Self::of_operations(operations, &usage, machine);

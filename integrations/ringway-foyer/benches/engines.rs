@@ -1,6 +1,6 @@
 //! foyer's engines and this one, in turns, through foyer's interface and through its cache. Prints
-//! the medians of the rounds: operations per second, and CPU time (user and system, all threads)
-//! per operation. An idle turn is one operation.
+//! the medians of the rounds: wall time and CPU time (user and system, all threads) per operation,
+//! and the CPU time of a second without operations.
 //!
 //! `cargo bench --manifest-path integrations/ringway-foyer/Cargo.toml -- [seconds] [rounds]`
 //!
@@ -14,16 +14,12 @@ use foyer::{
 use foyer_common::spawn::Spawner;
 use foyer_storage::{Device, IoEngine, IoEngineBuildContext, IoEngineConfig, IoSliceMut};
 use ringway_foyer::RingwayIoEngineConfig;
-use ringway_measure::arguments::Arguments;
-use ringway_measure::random::Random;
-use ringway_measure::rounds::{Row, Turn, costs};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The engine that the others are compared with.
-const PSYNC: &str = "psync";
-const NAMES: [&str; 3] = [PSYNC, "io_uring", "ringway"];
+const NAMES: [&str; 3] = ["psync", "io_uring", "ringway"];
 const WORKS: [(&str, bool, usize); 5] = [
     ("reads of 4 KiB", false, 4 << 10),
     ("reads of 64 KiB", false, 64 << 10),
@@ -36,40 +32,49 @@ const TASKS: u64 = 64;
 
 fn config(name: &str) -> Box<dyn IoEngineConfig> {
     match name {
-        PSYNC => PsyncIoEngineConfig::new().boxed(),
+        "psync" => PsyncIoEngineConfig::new().boxed(),
         "io_uring" => UringIoEngineConfig::new().boxed(),
         _ => RingwayIoEngineConfig::new().boxed(),
     }
 }
 
 fn main() {
-    let arguments = Arguments::of_process();
-    let seconds = Duration::from_secs_f64(arguments.number(0, 2.0));
-    let rounds = arguments.number(1, 5);
+    let arguments: Vec<f64> =
+        std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let seconds = Duration::from_secs_f64(arguments.first().copied().unwrap_or(2.0));
+    let rounds = arguments.get(1).map_or(5, |rounds| *rounds as usize);
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for (work, writes, len) in WORKS {
-        let title = format!("{work}, {seconds:?}");
-        let engines = NAMES.map(|name| (name, name)).into();
-        let row = Row::measure(title, rounds, engines, None, |name| {
-            Ok(turn(dir.path(), name, work, writes, len, seconds))
-        });
-        println!("{}", row.markdown(&costs(PSYNC), &row.notes()));
+        let mut figures = vec![Vec::new(); NAMES.len()];
+        for _ in 0..rounds {
+            for (name, figures) in NAMES.iter().zip(&mut figures) {
+                figures.push(turn(dir.path(), name, work, writes, len, seconds));
+            }
+        }
+        println!("{work}, {rounds} rounds of {seconds:?}");
+        let median = |figures: &[[f64; 2]], of: usize| {
+            let mut all: Vec<_> = figures.iter().map(|figures| figures[of]).collect();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        };
+        for (name, figures) in NAMES.iter().zip(&figures) {
+            let (rate, cpu) = (median(figures, 0), median(figures, 1));
+            println!("  {name:10} {rate:10.0} operations/s  CPU {cpu:10.2} us each");
+        }
     }
 }
 
-fn turn(dir: &Path, name: &str, work: &str, writes: bool, len: usize, time: Duration) -> Turn {
+/// Operations per second, and CPU microseconds per operation (or of the time, when idle).
+fn turn(dir: &Path, name: &str, work: &str, writes: bool, len: usize, time: Duration) -> [f64; 2] {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let device = FsDeviceBuilder::new(dir.join("device")).with_capacity(16 * BLOCK);
-    let device = device.with_direct(true).build().unwrap();
-    if work == "cache" {
-        let cache = runtime.block_on(cache(device, config(name)));
-        let turn = Turn::measure_counted(|| runtime.block_on(use_cache(&cache, time)));
-        runtime.block_on(cache.close()).unwrap();
-        return turn;
-    }
-    let partitions: Vec<_> = (0..8).map(|_| device.create_partition(BLOCK).unwrap()).collect();
-    let engine = runtime.block_on(async {
+    runtime.block_on(async {
+        let device = FsDeviceBuilder::new(dir.join("device")).with_capacity(16 * BLOCK);
+        let device = device.with_direct(true).build().unwrap();
+        if work == "cache" {
+            return run_cache(device, config(name), time).await;
+        }
+        let partitions: Vec<_> = (0..8).map(|_| device.create_partition(BLOCK).unwrap()).collect();
         let context = IoEngineBuildContext { spawner: Spawner::current() };
         let engine: Arc<dyn IoEngine> = config(name).build(context).await.unwrap();
         // What is read has been written.
@@ -83,48 +88,48 @@ fn turn(dir: &Path, name: &str, work: &str, writes: bool, len: usize, time: Dura
             }
         }
         std::fs::write(dir.join("filled"), "").unwrap();
-        engine
-    });
-    if work == "idle" {
-        let sleep = async { tokio::time::sleep(time).await };
-        return Turn::measure(1, || runtime.block_on(sleep));
-    }
-    let task = |task| {
-        let (engine, partitions) = (engine.clone(), partitions.clone());
-        async move {
-            let (begun, mut done) = (Instant::now(), 0);
-            let (mut buffer, mut random) = (Box::new(IoSliceMut::new(len)), Random::new(task));
-            while begun.elapsed() < time {
-                let partition = &partitions[random.below(partitions.len() as u64) as usize];
-                let offset = random.below((BLOCK / len) as u64) * len as u64;
-                let (back, result) = match writes {
-                    true => engine.write(buffer, partition.as_ref(), offset).await,
-                    false => engine.read(buffer, partition.as_ref(), offset).await,
-                };
-                result.unwrap();
-                buffer = back.try_into_io_slice_mut().unwrap();
-                done += 1;
-            }
-            done
+        let (begun, before) = (Instant::now(), cpu());
+        if work == "idle" {
+            tokio::time::sleep(time).await;
+            return [0.0, (cpu() - before) * 1e6];
         }
-    };
-    Turn::measure_counted(|| runtime.block_on(all((0..TASKS).map(task))))
+        let done = Arc::new(AtomicU64::new(0));
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|task| {
+                let (engine, partitions, done) = (engine.clone(), partitions.clone(), done.clone());
+                tokio::spawn(async move {
+                    let mut buffer = Box::new(IoSliceMut::new(len));
+                    let mut at = task + 1;
+                    while begun.elapsed() < time {
+                        at = at.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+                        let partition = &partitions[(at >> 40) as usize % partitions.len()];
+                        let offset = (at >> 20) % (BLOCK / len) as u64 * len as u64;
+                        let (back, result) = match writes {
+                            true => engine.write(buffer, partition.as_ref(), offset).await,
+                            false => engine.read(buffer, partition.as_ref(), offset).await,
+                        };
+                        result.unwrap();
+                        buffer = back.try_into_io_slice_mut().unwrap();
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let done = done.load(Ordering::Relaxed) as f64;
+        [done / begun.elapsed().as_secs_f64(), (cpu() - before) * 1e6 / done]
+    })
 }
 
-/// Runs tasks, and returns the sum of what they return.
-async fn all(tasks: impl Iterator<Item: Future<Output = u64> + Send + 'static>) -> u64 {
-    let mut sum = 0;
-    for task in tasks.map(tokio::spawn).collect::<Vec<_>>() {
-        sum += task.await.unwrap();
-    }
-    sum
-}
-
-type Cache = HybridCache<u64, Vec<u8>>;
-
-/// A hybrid cache whose memory is small.
-async fn cache(device: Arc<dyn Device>, config: Box<dyn IoEngineConfig>) -> Cache {
-    let cache: Cache = HybridCacheBuilder::new()
+/// Readers and writers on a hybrid cache whose memory is small. An operation is a get or an insert.
+async fn run_cache(
+    device: Arc<dyn Device>,
+    config: Box<dyn IoEngineConfig>,
+    time: Duration,
+) -> [f64; 2] {
+    let cache: HybridCache<u64, Vec<u8>> = HybridCacheBuilder::new()
         .memory(16 << 20)
         .with_weighter(|_: &u64, value: &Vec<u8>| value.len())
         .storage()
@@ -139,24 +144,35 @@ async fn cache(device: Arc<dyn Device>, config: Box<dyn IoEngineConfig>) -> Cach
             cache.storage().wait().await;
         }
     }
-    cache
+    let (begun, before) = (Instant::now(), cpu());
+    let done = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..32u64)
+        .map(|task| {
+            let (cache, done) = (cache.clone(), done.clone());
+            tokio::spawn(async move {
+                let mut at = task + 1;
+                while begun.elapsed() < time {
+                    at = at.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+                    let key = (at >> 33) % 10_000;
+                    if cache.get(&key).await.unwrap().is_none() && task % 2 == 0 {
+                        cache.insert(key, vec![key as u8; 64 << 10]);
+                    }
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let done = done.load(Ordering::Relaxed) as f64;
+    let figures = [done / begun.elapsed().as_secs_f64(), (cpu() - before) * 1e6 / done];
+    cache.close().await.unwrap();
+    figures
 }
 
-/// Readers and writers on the cache. An operation is a get, and an insert where it finds nothing.
-async fn use_cache(cache: &Cache, time: Duration) -> u64 {
-    let task = |task| {
-        let cache = cache.clone();
-        async move {
-            let (begun, mut done, mut random) = (Instant::now(), 0, Random::new(task));
-            while begun.elapsed() < time {
-                let key = random.below(10_000);
-                if cache.get(&key).await.unwrap().is_none() && task % 2 == 0 {
-                    cache.insert(key, vec![key as u8; 64 << 10]);
-                }
-                done += 1;
-            }
-            done
-        }
-    };
-    all((0..32).map(task)).await
+/// CPU seconds of the process, all threads: user and system.
+fn cpu() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -1,5 +1,5 @@
-//! OpenDAL's own file service and this one, in turns. Prints the medians of the rounds: operations
-//! per second, and CPU time (user and system, all threads) per operation.
+//! OpenDAL's own file service and this one, in turns. Prints the medians of the rounds: wall time
+//! and CPU time (user and system, all threads) per operation.
 //!
 //! `cargo bench -p ringway-opendal -- [reader|range|read|stat|write] [tasks] [operations] [rounds]
 //! [service]`
@@ -13,22 +13,22 @@ use opendal_core::Operator;
 use opendal_core::services::Memory;
 use opendal_service_fs::Fs;
 use ringway::{BackendKind, Engine};
-use ringway_measure::arguments::Arguments;
-use ringway_measure::rounds::{Row, Turn, costs};
 use ringway_opendal::{Durability, RingwayFs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
-/// The service that the others are compared with.
-const THEIRS: &str = "services-fs";
 const LARGE: u64 = 256 << 20;
 const RANGE: u64 = 4 << 10;
 const SMALL_FILES: u64 = 1000;
 const WORKS: [&str; 5] = ["reader", "range", "read", "stat", "write"];
 
 fn main() {
-    let arguments = Arguments::of_process();
-    let (tasks, rounds) = (arguments.number(1, 64), arguments.number(3, 5));
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let word = |at: usize| arguments.get(at).map(String::as_str);
+    let number = |at: usize, default: u64| word(at).map_or(default, |word| word.parse().unwrap());
+    let (tasks, rounds) = (number(1, 64), number(3, 5) as usize);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -40,7 +40,7 @@ fn main() {
     let ours = || RingwayFs::default().root(root);
     let threads = Engine::builder().backend(BackendKind::Threads).build().unwrap();
     let services = [
-        (THEIRS, Operator::new(Fs::default().root(root)).unwrap()),
+        ("services-fs", Operator::new(Fs::default().root(root)).unwrap()),
         ("ringway", Operator::new(ours()).unwrap()),
         ("ringway, threads", Operator::new(ours().engine(&threads)).unwrap()),
         ("memory", Operator::new(Memory::default()).unwrap()),
@@ -51,19 +51,36 @@ fn main() {
         runtime.block_on(memory.write(&file.to_string(), vec![7; 8 << 10])).unwrap();
     }
     runtime.block_on(memory.write("large", vec![7; LARGE as usize])).unwrap();
-    let is_chosen = |name: &str| arguments.word(4).is_none_or(|only| name.contains(only));
-    let is_wanted = |work: &&str| arguments.word(0).is_none_or(|only| only == *work);
-    for work in WORKS.into_iter().filter(is_wanted) {
-        let operations = arguments.number(2, if work == "write" { 1000 } else { 20_000 });
-        let title = format!("{work}, {tasks} tasks, {operations} operations");
-        let services = services.iter().filter(|(name, _)| is_chosen(name));
-        let services = services.map(|(name, op)| (*name, op)).collect();
-        let row = Row::measure(title, rounds, services, None, |op| {
-            Ok(Turn::measure(operations, || {
-                runtime.block_on(run((*op).clone(), work, tasks, operations));
-            }))
-        });
-        println!("{}", row.markdown(&costs(THEIRS), &row.notes()));
+    let services: Vec<_> = services
+        .into_iter()
+        .filter(|(name, _)| word(4).is_none_or(|only| name.contains(only)))
+        .collect();
+    for work in WORKS.into_iter().filter(|work| word(0).is_none_or(|only| only == *work)) {
+        let operations = number(2, if work == "write" { 1000 } else { 20_000 });
+        println!("{work}, {tasks} tasks, {operations} operations, {rounds} rounds");
+        let mut figures = vec![Vec::new(); services.len()];
+        for _ in 0..rounds {
+            for ((_, op), figures) in services.iter().zip(&mut figures) {
+                let (begun, before) = (Instant::now(), cpu());
+                runtime.block_on(run(op.clone(), work, tasks, operations));
+                let each = |seconds: f64| seconds * 1e6 / operations as f64;
+                figures.push([each(begun.elapsed().as_secs_f64()), each(cpu() - before)]);
+            }
+        }
+        let median = |figures: &[[f64; 2]], of: usize| {
+            let mut all: Vec<_> = figures.iter().map(|figures| figures[of]).collect();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        };
+        let base = median(&figures[0], 0);
+        for ((name, _), figures) in services.iter().zip(&figures) {
+            let (wall, cpu) = (median(figures, 0), median(figures, 1));
+            let times = base / wall;
+            println!(
+                "  {name:20} {wall:8.2} us  CPU {cpu:7.2} us  {times:5.2} times {}",
+                services[0].0
+            );
+        }
     }
 }
 
@@ -103,4 +120,10 @@ async fn run(op: Operator, work: &'static str, tasks: u64, operations: u64) {
     for task in tasks {
         task.await.unwrap();
     }
+}
+
+/// CPU seconds of the process, all threads: user and system.
+fn cpu() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

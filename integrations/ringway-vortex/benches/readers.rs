@@ -1,5 +1,5 @@
 //! Vortex's own reader of local files and this one, in turns. Prints the medians of the rounds:
-//! operations per second, and CPU time (user and system, all threads) per operation.
+//! wall time and CPU time (user and system, all threads) per operation.
 //!
 //! `cargo bench -p ringway-vortex -- [work] [MiB of the file] [rounds] [reader]`
 //!
@@ -11,15 +11,12 @@
 
 use futures::{StreamExt, TryStreamExt};
 use ringway::Engine;
-use ringway_measure::arguments::Arguments;
-use ringway_measure::random::Random;
-use ringway_measure::rounds::{Row, Turn, costs};
-use ringway_measure::scratch;
 use ringway_vortex::RingwayReadAt;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
+use std::time::Instant;
 use vortex::VortexSessionDefault;
 use vortex::array::arrays::{PrimitiveArray, StructArray};
 use vortex::array::stream::ArrayStreamAdapter;
@@ -35,9 +32,7 @@ use vortex::io::{ReadAtRequest, VortexReadAt};
 use vortex::scan::strict_sorted_buffer::StrictSortedBuffer;
 use vortex::session::VortexSession;
 
-/// The reader that the others are compared with.
-const THEIRS: &str = "vortex";
-const READERS: [&str; 4] = [THEIRS, "ringway", "ringway, larger pool", "ringway, direct"];
+const READERS: [&str; 4] = ["vortex", "ringway", "ringway, larger pool", "ringway, direct"];
 const WORKS: [&str; 4] = ["take", "scan", "ranges", "blocks"];
 const CHUNK: u64 = 250_000;
 const COLUMNS: u64 = 8;
@@ -52,31 +47,45 @@ static LARGER_POOL: LazyLock<Engine> =
     LazyLock::new(|| Engine::builder().pool_bytes(256 << 20).build().unwrap());
 
 fn main() {
-    let arguments = Arguments::of_process();
-    let (bytes, rounds) = (arguments.number(1, 1024) << 20, arguments.number(2, 5));
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    let word = |at: usize| arguments.get(at).map(String::as_str);
+    let number = |at: usize, default: u64| word(at).map_or(default, |word| word.parse().unwrap());
+    let (bytes, rounds) = (number(1, 1024) << 20, number(2, 5));
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{bytes}.vortex"));
     if !path.exists() {
         let part = path.with_extension("part");
         runtime().block_on(write(&part, bytes / (CHUNK * COLUMNS * 8) * CHUNK));
         std::fs::rename(&part, &path).unwrap();
     }
-    let file = File::open(&path).unwrap();
-    println!("{} MiB", file.metadata().unwrap().len() >> 20);
-    let is_wanted = |work: &&str| arguments.word(0).is_none_or(|only| only == *work);
-    let is_chosen = |name: &&&str| arguments.word(3).is_none_or(|only| name.contains(only));
-    for work in WORKS.into_iter().filter(is_wanted) {
-        for state in ["cold", "cached"] {
-            let readers = READERS.iter().filter(is_chosen).map(|name| (*name, *name)).collect();
-            let title = format!("{work}, {state}");
-            let row = Row::measure(title, rounds, readers, None, |name| {
-                if state == "cold" {
-                    scratch::drop_page_cache(&file)?;
-                } else {
-                    scratch::load_page_cache(&file, u64::MAX)?;
+    println!("{} MiB", std::fs::metadata(&path).unwrap().len() >> 20);
+    for work in WORKS.into_iter().filter(|work| word(0).is_none_or(|only| only == *work)) {
+        for cold in [true, false] {
+            println!("{work}, {}, {rounds} rounds", if cold { "cold" } else { "cached" });
+            let readers =
+                READERS.iter().filter(|name| word(3).is_none_or(|only| name.contains(only)));
+            let readers: Vec<_> = readers.collect();
+            let mut figures = vec![Vec::new(); readers.len()];
+            for _ in 0..rounds {
+                for (name, figures) in readers.iter().zip(&mut figures) {
+                    prepare(&path, cold);
+                    figures.push(turn(&path, name, work));
                 }
-                Ok(turn(&path, name, work))
-            });
-            println!("{}", row.markdown(&costs(THEIRS), &row.notes()));
+            }
+            let median = |figures: &[[f64; 2]], of: usize| {
+                let mut all: Vec<_> = figures.iter().map(|figures| figures[of]).collect();
+                all.sort_by(f64::total_cmp);
+                all[all.len() / 2]
+            };
+            let base = [median(&figures[0], 0), median(&figures[0], 1)];
+            for (name, figures) in readers.iter().zip(&figures) {
+                let (wall, cpu) = (median(figures, 0), median(figures, 1));
+                println!(
+                    "  {name:24} {wall:10.2} us {:5.2} times as fast   CPU {cpu:10.2} us {:5.2}",
+                    base[0] / wall,
+                    cpu / base[1]
+                );
+            }
         }
     }
 }
@@ -85,38 +94,50 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-fn turn(path: &Path, name: &str, work: &str) -> Turn {
-    let runtime = runtime();
-    let (_session, reader, file) = runtime.block_on(async {
-        let (session, reader) = (VortexSession::default(), open(path, name).await);
-        let file = session.open_options().open(Arc::clone(&reader)).await.unwrap();
-        (session, reader, file)
-    });
-    Turn::measure_counted(|| runtime.block_on(operations(&reader, &file, work)))
+/// Drops the file from the page cache, or brings it there.
+fn prepare(path: &Path, cold: bool) {
+    let mut file = File::open(path).unwrap();
+    if cold {
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    } else {
+        std::io::copy(&mut file, &mut std::io::sink()).unwrap();
+    }
 }
 
-/// Does the work, and returns the number of its operations.
-async fn operations(reader: &Arc<dyn VortexReadAt>, file: &VortexFile, work: &str) -> u64 {
-    let size = reader.size().await.unwrap();
-    match work {
-        "ranges" => {
-            let last = size / RANGE as u64 - 1;
-            let at = move |index| random(index) % last * RANGE as u64;
-            read(reader, (0..RANGES).map(at), RANGE).await
-        }
-        "blocks" => read(reader, (0..size / BLOCK as u64).map(|at| at * BLOCK as u64), BLOCK).await,
-        "take" => {
-            let takes = (0..TAKES).map(|index| take(file, index));
-            futures::stream::iter(takes).buffer_unordered(4).collect::<Vec<_>>().await;
-            TAKES
-        }
-        _ => {
-            let scan = file.scan().unwrap().into_array_stream().unwrap();
-            let rows = scan.try_fold(0, |rows, part| async move { Ok(rows + part.len()) });
-            assert_eq!(rows.await.unwrap() as u64, file.row_count());
-            size >> 20
-        }
-    }
+/// Microseconds of wall and of CPU time per operation.
+fn turn(path: &Path, name: &str, work: &str) -> [f64; 2] {
+    let runtime = runtime();
+    runtime.block_on(async {
+        let session = VortexSession::default();
+        let reader = open(path, name).await;
+        let size = reader.size().await.unwrap();
+        let file = session.open_options().open(Arc::clone(&reader)).await.unwrap();
+        let (begun, before) = (Instant::now(), cpu());
+        let operations = match work {
+            "ranges" => {
+                let last = size / RANGE as u64 - 1;
+                let at = move |index| random(index) % last * RANGE as u64;
+                read(&reader, (0..RANGES).map(at), RANGE).await
+            }
+            "blocks" => {
+                read(&reader, (0..size / BLOCK as u64).map(|at| at * BLOCK as u64), BLOCK).await
+            }
+            "take" => {
+                let takes = (0..TAKES).map(|index| take(&file, index));
+                futures::stream::iter(takes).buffer_unordered(4).collect::<Vec<_>>().await;
+                TAKES
+            }
+            _ => {
+                let scan = file.scan().unwrap().into_array_stream().unwrap();
+                let rows = scan.try_fold(0, |rows, part| async move { Ok(rows + part.len()) });
+                assert_eq!(rows.await.unwrap() as u64, file.row_count());
+                size >> 20
+            }
+        };
+        let each = |seconds: f64| seconds * 1e6 / operations as f64;
+        [each(begun.elapsed().as_secs_f64()), each(cpu() - before)]
+    })
 }
 
 async fn open(path: &Path, name: &str) -> Arc<dyn VortexReadAt> {
@@ -188,5 +209,14 @@ async fn write(path: &Path, rows: u64) {
 
 /// A number that looks random.
 fn random(seed: u64) -> u64 {
-    Random::new(seed).draw()
+    let mut mixed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+/// CPU seconds of the process, all threads: user and system.
+fn cpu() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
