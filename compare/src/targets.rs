@@ -5,7 +5,7 @@ use crate::figures::{LONG_POLLS, P50, P99};
 use crate::report::three_decimals;
 use crate::suite;
 use crate::workload::Operation;
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use ringway_measure::rounds::Bound::{Least, Most};
 use ringway_measure::rounds::{self, Bound, CPU, MACHINE, Measure, OPS, Row, SWITCHES, Target};
 use ringway_measure::text::significant;
@@ -28,11 +28,15 @@ const FIGURES: [(&str, &str); 7] = [
     ("longest polls", LONG_POLLS),
 ];
 
+/// Whether a line is one of a table of targets. Other tables have other columns.
+fn is_target(line: &str) -> bool {
+    line.starts_with("| `") && line.matches('|').count() == 5
+}
+
 /// The targets in the tables of a Markdown page.
 fn parse(page: &str) -> anyhow::Result<Vec<Target>> {
-    let is_target = |line: &&str| line.starts_with("| `") && line.matches('|').count() == 5;
     let mut targets = Vec::new();
-    for line in page.lines().filter(is_target) {
+    for line in page.lines().filter(|line| is_target(line)) {
         add(line, &mut targets).with_context(|| format!("not a target: {line}"))?;
     }
     Ok(targets)
@@ -41,7 +45,7 @@ fn parse(page: &str) -> anyhow::Result<Vec<Target>> {
 /// Adds the targets of a line.
 fn add(line: &str, targets: &mut Vec<Target>) -> anyhow::Result<()> {
     let cells: Vec<_> = line.split('|').map(|cell| cell.trim().replace('`', "")).collect();
-    let [_, words, contestants, figures, target, _] = &cells[..] else { return Ok(()) };
+    let [_, words, contestants, figures, target, _] = &cells[..] else { bail!("no four cells") };
     let (measure, bound) = bound(target).context("no bound")?;
     let rows = suite::rows(words);
     ensure!(!rows.is_empty(), "no row has these words");
@@ -71,7 +75,8 @@ fn bound(text: &str) -> Option<(Measure, Bound)> {
     let (number, unit) = rest.split_once(' ').unwrap_or((rest, ""));
     let (number, measure) = match number.strip_suffix('x') {
         Some(number) => (number, Measure::Ratio(unit.into())),
-        None => (number, Measure::Value),
+        None if ["µs", "per operation"].contains(&unit) => (number, Measure::Value),
+        None => return None,
     };
     Some((measure, bound(number.parse().ok()?)))
 }
@@ -142,6 +147,17 @@ mod tests {
         }
     }
 
+    /// A line with another form would be no target, without a word.
+    #[test]
+    fn every_line_of_the_table_is_a_target() {
+        let lines: Vec<_> =
+            TARGETS.lines().filter(|line| line.trim_start().starts_with('|')).collect();
+        assert_eq!(lines[..2], ["| row | entry | figure | target |", "|---|---|---|---|"]);
+        for line in &lines[2..] {
+            assert!(is_target(line), "{line}");
+        }
+    }
+
     #[test]
     fn what_is_no_target_is_an_error() {
         for wrong in [
@@ -149,6 +165,8 @@ mod tests {
             "| `polls` | `ringway` | speed | at most 1 µs |",
             "| `polls` | `ringway` | CPU | about 1 µs |",
             "| `polls` | `ringway` | CPU | at most x µs |",
+            "| `polls` | `ringway` | CPU | at most 1 ms |",
+            "| `polls` | `ringway` | CPU | at most 0.5 x `floor` |",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
