@@ -45,7 +45,7 @@ pub fn count(
     let contestant = contestants::by_name(workload.operation, contestant)?;
     let runner = Runner::new(options, &[workload])?;
     let target = runner.target(workload)?;
-    target.prepare(workload.is_cached())?;
+    target.prepare(workload)?;
     let assignment = Assignment {
         operations: Some(operations),
         ..runner.assignment(contestant, workload, target)
@@ -58,68 +58,40 @@ pub fn count(
     process::exit(0);
 }
 
-/// What a file is used for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Purpose {
-    Read,
-    Write,
-    /// Opened, but never read.
-    Null,
-    Sum,
-    Scan,
-    Stall,
-}
-
-impl Purpose {
-    fn of(workload: Workload) -> Self {
-        match workload.operation {
-            Operation::Read
-            | Operation::Ranges
-            | Operation::Cold
-            | Operation::Busy
-            | Operation::BlockOn
-            | Operation::Submitted => Self::Read,
-            Operation::Write | Operation::Puts => Self::Write,
-            Operation::Null { .. } | Operation::Polls => Self::Null,
-            Operation::Sum | Operation::Timer | Operation::Small => Self::Sum,
-            Operation::Scan { .. } => Self::Scan,
-            Operation::Stall { .. } => Self::Stall,
-        }
+/// The size of the scratch file that such rows use. Rows with the same size share the file.
+fn scratch_size(operation: Operation, options: &Options) -> u64 {
+    match operation {
+        Operation::Write | Operation::Puts => WRITE_SIZE,
+        operation if operation.is_null() => NULL_SIZE,
+        Operation::Sum | Operation::Timer | Operation::Small => options.sum_size,
+        _ => options.size,
     }
 }
 
 /// A file that is measured.
 struct Target {
-    purpose: Purpose,
     file: File,
     path: PathBuf,
     size: u64,
 }
 
 impl Target {
-    fn scratch(purpose: Purpose, options: &Options) -> anyhow::Result<Self> {
-        let size = match purpose {
-            Purpose::Write => WRITE_SIZE,
-            Purpose::Null => NULL_SIZE,
-            Purpose::Sum => options.sum_size,
-            _ => options.size,
-        };
+    fn scratch(size: u64, options: &Options) -> anyhow::Result<Self> {
         eprintln!("writing a scratch file of {}", bytes_text(size));
         let file = scratch::create(&options.scratch, size, SEED, &mut |_| ())?;
         let path = scratch::path(&file);
-        Ok(Self { purpose, file, path, size })
+        Ok(Self { file, path, size })
     }
 
     /// Loads the whole file into the page cache, or drops it from there. That of a scan is checked.
-    fn prepare(&self, cached: bool) -> anyhow::Result<()> {
-        if self.purpose == Purpose::Scan {
-            let prepare = if cached { scan::file::load_cached } else { scan::file::drop_cached };
-            return prepare(&self.file);
+    fn prepare(&self, workload: Workload) -> anyhow::Result<()> {
+        match workload.operation {
+            Operation::Scan { cached: true } => return scan::file::load_cached(&self.file),
+            Operation::Scan { cached: false } => return scan::file::drop_cached(&self.file),
+            Operation::Stall { .. } => {}
+            _ => scratch::drop_page_cache(&self.file)?,
         }
-        if self.purpose != Purpose::Stall {
-            scratch::drop_page_cache(&self.file)?;
-        }
-        if cached {
+        if workload.is_cached() {
             scratch::load_page_cache(&self.file, self.size)?;
         }
         Ok(())
@@ -135,7 +107,7 @@ struct Scanned {
     _list: NamedTempFile,
 }
 
-/// Runs the rows: the options, and one file for each purpose.
+/// Runs the rows: the options, and the files.
 pub struct Runner<'a> {
     options: &'a Options,
     /// The least measured time of a turn.
@@ -149,10 +121,11 @@ pub struct Runner<'a> {
 impl<'a> Runner<'a> {
     /// With scratch files for these rows.
     pub fn new(options: &'a Options, rows: &[Workload]) -> anyhow::Result<Self> {
-        let is_used = |purpose| rows.iter().any(|row| Purpose::of(*row) == purpose);
-        let purposes = [Purpose::Read, Purpose::Write, Purpose::Null, Purpose::Sum];
-        let used = purposes.into_iter().filter(|purpose| is_used(*purpose));
-        let targets = used.map(|purpose| Target::scratch(purpose, options));
+        let mut sizes: Vec<u64> =
+            rows.iter().map(|row| scratch_size(row.operation, options)).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let targets = sizes.into_iter().map(|size| Target::scratch(size, options));
         Self::with(options, targets.collect::<Result<_, _>>()?)
     }
 
@@ -167,7 +140,7 @@ impl<'a> Runner<'a> {
         let about = || stalls.folder.display().to_string();
         let folder = fs::canonicalize(&stalls.folder).with_context(about)?;
         let (file, path) = disturbance::file(&folder).with_context(about)?;
-        let target = Target { purpose: Purpose::Stall, file, path, size: disturbance::SIZE };
+        let target = Target { file, path, size: disturbance::SIZE };
         Ok(Self { time: stalls.time, rounds: 1, ..Self::with(options, vec![target])? })
     }
 
@@ -192,7 +165,7 @@ impl<'a> Runner<'a> {
         Ok(Self {
             rounds: if ranges.verify { 1 } else { options.rounds },
             scanned: Some(Scanned { scan, answer, ranges: list.len(), _list: copy }),
-            ..Self::with(options, vec![Target { purpose: Purpose::Scan, file, path, size }])?
+            ..Self::with(options, vec![Target { file, path, size }])?
         })
     }
 
@@ -215,7 +188,7 @@ impl<'a> Runner<'a> {
             }
         }
         let target = self.target(workload)?;
-        target.prepare(workload.is_cached())?;
+        target.prepare(workload)?;
         let answer = self.scanned.as_ref().map(|scanned| scanned.answer.clone());
         let (title, rounds) = (workload.to_string(), self.rounds(workload));
         let mut row = Row::measure(title, rounds, running, answer, |contestant| {
@@ -233,8 +206,8 @@ impl<'a> Runner<'a> {
         workload: Workload,
         target: &Target,
     ) -> anyhow::Result<Turn> {
-        if target.purpose == Purpose::Scan {
-            target.prepare(workload.is_cached())?;
+        if matches!(workload.operation, Operation::Scan { .. }) {
+            target.prepare(workload)?;
         }
         let assignment = self.assignment(contestant, workload, target);
         child::measure(self.program(contestant), &assignment)
@@ -256,9 +229,11 @@ impl<'a> Runner<'a> {
     }
 
     fn target(&self, workload: Workload) -> anyhow::Result<&Target> {
-        let purpose = Purpose::of(workload);
-        let target = self.targets.iter().find(|target| target.purpose == purpose);
-        target.context("the row has no file")
+        if let [only] = &self.targets[..] {
+            return Ok(only);
+        }
+        let size = scratch_size(workload.operation, self.options);
+        self.targets.iter().find(|target| target.size == size).context("the row has no file")
     }
 
     fn program(&self, contestant: &Contestant) -> &Path {

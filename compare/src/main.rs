@@ -56,7 +56,7 @@ fn compare(options: &Options) -> anyhow::Result<()> {
             println!("- {row}: {why}");
         }
     }
-    print!("\n{}", targets::table(&rows));
+    print!("\n{}", targets::table(&rows)?);
     report::write_files(&rows, options)
 }
 

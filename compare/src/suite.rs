@@ -35,10 +35,16 @@ pub fn selected(options: &Options) -> anyhow::Result<Rows> {
     Ok((rows, too_large.into_iter().map(reason).collect()))
 }
 
-/// The only row that has these words.
-pub fn row(words: &str) -> anyhow::Result<Workload> {
+/// The rows that have these words.
+pub fn rows(words: &str) -> Vec<Workload> {
     let mut rows = every();
     rows.retain(|row| matches(row, &[words.into()]));
+    rows
+}
+
+/// The only row that has these words.
+pub fn row(words: &str) -> anyhow::Result<Workload> {
+    let rows = rows(words);
     ensure!(rows.len() == 1, "{} rows have these words: {words}; give words of one", rows.len());
     Ok(rows[0])
 }

@@ -3,6 +3,7 @@
 use ringway_core::refusal::bytes_text;
 use ringway_measure::offsets::Order;
 use ringway_measure::text::plural;
+use ringway_measure::units::size_text;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -239,11 +240,7 @@ impl Workload {
     /// Those of rows with many block sizes; `cached` is what they are without direct I/O.
     fn names_of_blocks(&self, word: &str, operations: &str, cached: &str) -> (String, String) {
         let Self { block, readers, .. } = *self;
-        let size = if block >= 1 << 20 {
-            format!("{}m", block >> 20)
-        } else {
-            format!("{}k", block >> 10)
-        };
+        let size = size_text(block as u64);
         let order = if self.order == Order::Sequential { "sequential" } else { "random" };
         let [word_of_cache, cache] = if self.direct { ["direct"; 2] } else { ["cached", cached] };
         let (bytes, tasks) = (bytes_text(block as u64), plural(readers as u64, "task"));

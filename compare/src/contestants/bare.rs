@@ -162,7 +162,7 @@ fn read(file: &File, buffer: &mut Buffer, offset: u64, user_data: u64) -> squeue
 }
 
 /// Pushes entries; submits first if the queue has too few free slots.
-fn push(
+pub fn push(
     submitter: &Submitter<'_>,
     queue: &mut SubmissionQueue<'_>,
     entries: &[squeue::Entry],
@@ -172,12 +172,14 @@ fn push(
         submitter.submit()?;
         queue.sync();
     }
-    // SAFETY: the callers leak the buffers that entries point to, so they outlive the operations.
+    // SAFETY: the callers leak the buffers that entries point to, so they outlive the operations,
+    // and use none in two entries at the same time.
     // The kernel holds its own reference to the file of a submitted entry.
     unsafe { queue.push_multiple(entries) }.map_err(io::Error::other)
 }
 
-fn wait(
+/// Submits what was pushed, and waits for this many completions.
+pub fn wait(
     submitter: &Submitter<'_>,
     queue: &mut SubmissionQueue<'_>,
     completions: &mut CompletionQueue<'_>,

@@ -8,40 +8,29 @@ use compio::buf::{BufResult, IoBuf, IoBufMut, SetLen};
 use compio::fs::{File, OpenOptions};
 use compio::io::{AsyncReadAt, AsyncWriteAt};
 use compio::runtime::Runtime;
-use ringway_measure::rounds::Turn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::slice;
 
-pub const RUNTIME: Contestant = Contestant {
-    leaves_out: per_core::leaves_out,
-    is_runtime: true,
-    ..Contestant::new(
-        COMPIO,
-        "io_uring driver, one thread (cached rows: one for each core); default settings",
-        run,
-    )
-};
-
-fn run(job: &'static Job) -> anyhow::Result<Turn> {
-    per_core::measure(job, |_, job, readers| {
-        let runtime = Runtime::new().expect("io_uring is available");
-        runtime.block_on(async {
-            let mut options = OpenOptions::new();
-            options
-                .read(true)
-                .write(job.workload.operation == Operation::Write)
-                .custom_flags(job.open_flags());
-            let file = options.open(&job.file).await.expect("the parent has opened the file");
-            per_core::run::<Compio>(job, readers, file).await;
-        });
-    })
-}
+pub const RUNTIME: Contestant = per_core::contestant::<Compio>(
+    COMPIO,
+    "io_uring driver, one thread (cached rows: one for each core); default settings",
+);
 
 struct Compio;
 
 impl per_core::Runtime for Compio {
     type File = File;
+
+    fn block_on(future: impl Future<Output = ()>) {
+        Runtime::new().expect("io_uring is available").block_on(future);
+    }
+
+    async fn open(job: &Job) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(job.workload.operation.writes()).custom_flags(job.open_flags());
+        options.open(&job.file).await
+    }
 
     fn spawn<T: 'static>(
         task: impl Future<Output = T> + 'static,

@@ -7,35 +7,27 @@ use crate::workload::Operation;
 use monoio::buf::{IoBuf, IoBufMut};
 use monoio::fs::File;
 use monoio::{IoUringDriver, RuntimeBuilder};
-use ringway_measure::rounds::Turn;
 use std::io;
 use std::rc::Rc;
 
-pub const RUNTIME: Contestant = Contestant {
-    leaves_out: per_core::leaves_out,
-    is_runtime: true,
-    ..Contestant::new(
-        "monoio",
-        "io_uring driver, one thread (cached rows: one for each core); default settings",
-        run,
-    )
-};
-
-fn run(job: &'static Job) -> anyhow::Result<Turn> {
-    per_core::measure(job, |_, job, readers| {
-        let mut runtime =
-            RuntimeBuilder::<IoUringDriver>::new().build().expect("io_uring is available");
-        runtime.block_on(async {
-            let file = job.open().and_then(File::from_std).expect("the parent has opened the file");
-            per_core::run::<Monoio>(job, readers, Rc::new(file)).await;
-        });
-    })
-}
+pub const RUNTIME: Contestant = per_core::contestant::<Monoio>(
+    "monoio",
+    "io_uring driver, one thread (cached rows: one for each core); default settings",
+);
 
 struct Monoio;
 
 impl per_core::Runtime for Monoio {
     type File = Rc<File>;
+
+    fn block_on(future: impl Future<Output = ()>) {
+        let runtime = RuntimeBuilder::<IoUringDriver>::new().build();
+        runtime.expect("io_uring is available").block_on(future);
+    }
+
+    async fn open(job: &Job) -> io::Result<Rc<File>> {
+        Ok(Rc::new(File::from_std(job.open()?)?))
+    }
 
     fn spawn<T: 'static>(
         task: impl Future<Output = T> + 'static,

@@ -1,6 +1,6 @@
 //! The runtimes that run one executor on each core: their threads, and the tasks on each.
 
-use super::tasks;
+use super::{Contestant, tasks};
 use crate::buffer::Buffer;
 use crate::job::Job;
 use crate::reader::Reader;
@@ -41,6 +41,12 @@ pub fn measure(
 pub trait Runtime {
     type File: Clone + 'static;
 
+    /// Runs the future on a new executor of this thread.
+    fn block_on(future: impl Future<Output = ()>);
+
+    /// Opens the file of the job.
+    async fn open(job: &Job) -> io::Result<Self::File>;
+
     /// Starts a task. The future waits for it; `None` if the runtime is shutting down.
     fn spawn<T: 'static>(
         task: impl Future<Output = T> + 'static,
@@ -55,9 +61,16 @@ pub trait Runtime {
     ) -> (io::Result<usize>, Buffer);
 }
 
+/// A runtime with such executors.
+pub const fn contestant<R: Runtime>(name: &'static str, about: &'static str) -> Contestant {
+    let run = |job| measure(job, |_, job, readers| R::block_on(run_readers::<R>(job, readers)));
+    Contestant { leaves_out, is_runtime: true, ..Contestant::new(name, about, run) }
+}
+
 /// Runs each reader in a task, and waits for them.
-pub async fn run<R: Runtime>(job: &'static Job, readers: Vec<Reader>, file: R::File) {
+async fn run_readers<R: Runtime>(job: &'static Job, readers: Vec<Reader>) {
     let Workload { operation, block, .. } = job.workload;
+    let file = R::open(job).await.expect("the parent has opened the file");
     let mut tasks: Vec<Pin<Box<dyn Future<Output = Option<()>>>>> = Vec::new();
     for reader in readers {
         let mut file = file.clone();

@@ -45,24 +45,19 @@ fn run(job: &'static Job, once: bool) -> anyhow::Result<Turn> {
         let file = file.clone();
         if once {
             runtime.spawn(ranges_at_once(reader, file));
-        } else if operation == Operation::Puts {
-            let operate =
-                async move |buffer, _| call(&file, operation, buffer, job.append(1)).await.ok();
-            runtime.spawn(tasks::blocks(reader, Buffer::new(block), operate));
-        } else if operation == Operation::Submitted {
-            let start = move |buffer, offset| {
-                let call = call(&file, operation, buffer, offset);
-                async { call.await.ok() }
-            };
+            continue;
+        }
+        let start = move |buffer, offset| {
+            let offset = if operation == Operation::Puts { job.append(1) } else { offset };
+            let call = call(&file, operation, buffer, offset);
+            async { call.await.ok() }
+        };
+        if operation == Operation::Submitted {
             tasks::submitted(&runtime, reader, Buffer::new(block), start);
         } else if operation == Operation::Ranges {
-            runtime.spawn(tasks::ranges(reader, move |buffer, offset| {
-                let call = call(&file, operation, buffer, offset);
-                async { call.await.ok() }
-            }));
+            runtime.spawn(tasks::ranges(reader, start));
         } else {
-            let operate =
-                async move |buffer, offset| call(&file, operation, buffer, offset).await.ok();
+            let operate = async move |buffer, offset| start(buffer, offset).await;
             tasks::start(&runtime, job, tasks::blocks(reader, Buffer::new(block), operate));
         }
     }

@@ -4,35 +4,28 @@ use super::{Contestant, per_core};
 use crate::buffer::Buffer;
 use crate::job::Job;
 use crate::workload::Operation;
-use ringway_measure::rounds::Turn;
 use std::io;
 use std::rc::Rc;
 use tokio_uring::buf::{IoBuf, IoBufMut};
 use tokio_uring::fs::File;
 
-pub const RUNTIME: Contestant = Contestant {
-    leaves_out: per_core::leaves_out,
-    is_runtime: true,
-    ..Contestant::new(
-        "tokio-uring",
-        "tokio_uring::start, one thread (cached rows: one for each core); default settings",
-        run,
-    )
-};
-
-fn run(job: &'static Job) -> anyhow::Result<Turn> {
-    per_core::measure(job, |_, job, readers| {
-        tokio_uring::start(async {
-            let file = File::from_std(job.open().expect("the parent has opened the file"));
-            per_core::run::<TokioUring>(job, readers, Rc::new(file)).await;
-        });
-    })
-}
+pub const RUNTIME: Contestant = per_core::contestant::<TokioUring>(
+    "tokio-uring",
+    "tokio_uring::start, one thread (cached rows: one for each core); default settings",
+);
 
 struct TokioUring;
 
 impl per_core::Runtime for TokioUring {
     type File = Rc<File>;
+
+    fn block_on(future: impl Future<Output = ()>) {
+        tokio_uring::start(future);
+    }
+
+    async fn open(job: &Job) -> io::Result<Rc<File>> {
+        Ok(Rc::new(File::from_std(job.open()?)))
+    }
 
     fn spawn<T: 'static>(
         task: impl Future<Output = T> + 'static,

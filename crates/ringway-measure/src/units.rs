@@ -24,6 +24,16 @@ pub fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << (10 * exponent))
 }
 
+/// A size as users write it: `4k`, `512`, `1m`.
+pub fn size_text(bytes: u64) -> String {
+    for (shift, unit) in [(30, "g"), (20, "m"), (10, "k")] {
+        if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
 /// A time: `200ms`, `1.5s`, `2m`. The units are `us`, `ms`, `s`, `m`, `h` and `d`, and fio's
 /// `usec`, `msec` and `sec`; a number without a unit has `default_unit`.
 pub fn parse_duration(text: &str, default_unit: &str) -> Option<Duration> {
@@ -74,6 +84,8 @@ mod tests {
             }
         }
         assert_eq!([parse_size(""), parse_size("1 k")], [None, None]);
+        let sizes = [512, 4096, 1 << 20, 3 << 30, 1000].map(size_text);
+        assert_eq!(sizes, ["512", "4k", "1m", "3g", "1000"]);
     }
 
     #[test]

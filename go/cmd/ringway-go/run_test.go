@@ -80,38 +80,32 @@ func TestEveryContestantReads(t *testing.T) {
 	}
 }
 
-func TestWrongBytesAreFound(t *testing.T) {
-	file := scratch(t, 1<<20)
-	if _, err := file.file.WriteAt(make([]byte, 1<<20), 0); err != nil {
+func TestAFailedRunHasAReason(t *testing.T) {
+	file, wrong := scratch(t, 1<<20), scratch(t, 1<<20)
+	if _, err := wrong.file.WriteAt(make([]byte, 1<<20), 0); err != nil {
 		t.Fatal(err)
 	}
-	works := []order{orderFor(workload{ioCached, 2}, "os", file),
-		orderFor(workload{ioBatch, 3}, "os", file)}
-	if file.direct {
-		works = append(works, orderFor(workload{ioDirect, 3}, "bare", file))
-	}
-	for _, o := range works {
-		c, _ := contestantNamed(o.Contestant)
-		_, failure, err := runChild(file.file, o)
-		if err != nil || !strings.Contains(failure, "got the bytes of offset 0") &&
-			!refusedHere(t, c, failure) {
-			t.Errorf("%v: %q, %v", o.Workload, failure, err)
+	beyond := orderFor(workload{ioCached, 1}, "os", file)
+	beyond.Blocks *= 1000 // Beyond the end of the file.
+	for _, run := range []struct {
+		file  *target
+		order order
+		why   string
+	}{
+		{file, orderFor(workload{ioCached, 1}, "nobody", file), "nobody"},
+		{file, beyond, "got 0 of"},
+		{wrong, orderFor(workload{ioCached, 2}, "os", wrong), "got the bytes of offset 0"},
+		{wrong, orderFor(workload{ioBatch, 3}, "os", wrong), "got the bytes of offset 0"},
+		{wrong, orderFor(workload{ioDirect, 3}, "bare", wrong), "got the bytes of offset 0"},
+	} {
+		if run.order.Workload.IO == ioDirect && !file.direct {
+			continue
 		}
-	}
-}
-
-func TestAFailedRunHasAReason(t *testing.T) {
-	file := scratch(t, 1<<20)
-	o := orderFor(workload{ioCached, 1}, "nobody", file)
-	if _, failure, err := runChild(file.file, o); err != nil ||
-		!strings.Contains(failure, "nobody") {
-		t.Error(failure, err)
-	}
-	o = orderFor(workload{ioCached, 1}, "os", file)
-	o.Blocks *= 1000 // Beyond the end of the file.
-	if _, failure, err := runChild(file.file, o); err != nil ||
-		!strings.Contains(failure, "got 0 of") {
-		t.Error(failure, err)
+		c, _ := contestantNamed(run.order.Contestant)
+		_, failure, err := runChild(run.file.file, run.order)
+		if err != nil || !strings.Contains(failure, run.why) && !refusedHere(t, c, failure) {
+			t.Errorf("%v: %q, %v", run.order, failure, err)
+		}
 	}
 }
 

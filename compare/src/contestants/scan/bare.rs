@@ -3,7 +3,7 @@
 
 use super::{Contestant, Input, blocks};
 use crate::buffer::Buffer;
-use crate::contestants::bare::ring;
+use crate::contestants::bare::{push, ring, wait};
 use anyhow::ensure;
 use io_uring::squeue::Flags;
 use io_uring::{opcode, squeue, types};
@@ -37,18 +37,13 @@ fn run(input: &Input<'_>) -> anyhow::Result<()> {
     let (submitter, mut queue, mut completions) = ring.split();
     for (index, slot) in slots.iter_mut().enumerate() {
         if let Some(range) = work.take_one() {
-            let entry = slot.read(&file, range, direct, index);
-            // SAFETY: the buffer is leaked, and no other read uses it. The file is open until
-            // all reads have completed, or the process exits.
-            unsafe { queue.push(&entry) }?;
+            let read = slot.read(&file, range, direct, index);
+            push(&submitter, &mut queue, &[read])?;
             running += 1;
         }
     }
     while running > 0 {
-        queue.sync();
-        submitter.submit_and_wait(1)?;
-        queue.sync();
-        completions.sync();
+        wait(&submitter, &mut queue, &mut completions, 1)?;
         for completion in completions.by_ref() {
             let index = completion.user_data() as usize;
             let slot = &mut slots[index];
@@ -58,9 +53,8 @@ fn run(input: &Input<'_>) -> anyhow::Result<()> {
             work.read(&slot.range, &slot.buffer[skip..wanted]);
             match work.take_one() {
                 Some(range) => {
-                    let entry = slot.read(&file, range, direct, index);
-                    // SAFETY: as above; the slot's previous read has completed.
-                    unsafe { queue.push(&entry) }?;
+                    let read = slot.read(&file, range, direct, index);
+                    push(&submitter, &mut queue, &[read])?;
                 }
                 None => running -= 1,
             }

@@ -287,7 +287,7 @@ fn positive_time(text: &str) -> Result<Duration, &'static str> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use clap::Parser;
 
@@ -297,7 +297,8 @@ mod tests {
         bench: BenchArgs,
     }
 
-    fn parse(line: &str) -> Result<BenchArgs, String> {
+    /// The options of a command line.
+    pub fn parse(line: &str) -> Result<BenchArgs, String> {
         let args = std::iter::once("bench").chain(line.split_whitespace()).map(OsString::from);
         Cli::try_parse_from(join_switches(args))
             .map(|cli| cli.bench)

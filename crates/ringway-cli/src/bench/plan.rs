@@ -5,6 +5,7 @@ use super::report::configuration::describe_all;
 use super::result::add_note;
 use super::workload::{Access, Backend, Rate, Stop, Sync, Target, Workload};
 use ringway_measure::text::{section, wrap};
+use ringway_measure::units::size_text;
 use std::time::Duration;
 
 /// What to run.
@@ -171,49 +172,31 @@ impl Plan {
     }
 }
 
-/// A size as options have it: `4k`, `512`, `1m`.
-pub fn size_text(bytes: u64) -> String {
-    for (shift, unit) in [(30, "g"), (20, "m"), (10, "k")] {
-        if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {
-            return format!("{}{unit}", bytes >> shift);
-        }
-    }
-    bytes.to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::options::tests::parse;
     use proptest::prelude::*;
 
     const TARGET: Target = Target::Scratch { size: 1 << 30 };
 
-    fn default() -> BenchArgs {
-        BenchArgs::default()
+    fn planned(options: &str) -> Plan {
+        plan(&parse(options).unwrap(), &TARGET)
     }
 
     #[test]
     fn lists_multiply() {
-        let args = BenchArgs {
-            backend: vec![Backend::Uring, Backend::Kaio],
-            rw: vec![Access::RandRead, Access::Write],
-            bs: vec![512, 65_536],
-            depth: vec![1, 32],
-            jobs: vec![1, 2],
-            direct: vec![false, true],
-            ..default()
-        };
-        let plan = plan(&args, &TARGET);
+        let lists = "--backend uring,kaio --rw randread,write --bs 512,64k --depth 1,32";
+        let plan = planned(&format!("{lists} --jobs 1,2 --direct 0,1"));
         assert_eq!(plan.workloads.len(), 64);
         assert_eq!(plan.notes, Vec::<String>::new());
-        assert!(plan.workloads.iter().any(|workload| workload.name == "write-64k-32"
-            && workload.jobs == 2
-            && workload.direct));
+        let is_last = |w: &Workload| w.name == "write-64k-32" && w.jobs == 2 && w.direct;
+        assert!(plan.workloads.iter().any(is_last));
     }
 
     #[test]
     fn the_default_compares_all_backends_direct_and_buffered() {
-        let plan = plan(&default(), &TARGET);
+        let plan = planned("");
         let count =
             |backend| plan.workloads.iter().filter(|workload| workload.backend == backend).count();
         assert_eq!([Backend::Uring, Backend::Kaio, Backend::Threads].map(count), [4, 4, 4]);
@@ -225,16 +208,10 @@ mod tests {
 
     #[test]
     fn options_that_do_not_fit_are_left_out_with_a_note() {
-        let one = || BenchArgs { backend: vec![Backend::Uring], depth: vec![4], ..default() };
         let settings = |w: &Workload| (w.backend, w.sqpoll, w.fixed_buffers, w.iopoll, w.batch);
-        for (args, expected, notes) in [
+        for (options, expected, notes) in [
             (
-                BenchArgs {
-                    backend: vec![Backend::Uring, Backend::Kaio],
-                    sqpoll: vec![false, true],
-                    fixed_buffers: vec![true],
-                    ..one()
-                },
+                "--depth 4 --backend uring,kaio --sqpoll 0,1 --fixed-buffers",
                 &[
                     (Backend::Uring, false, true, false, None),
                     (Backend::Uring, true, true, false, None),
@@ -243,18 +220,12 @@ mod tests {
                 &["--fixed-buffers is for uring only", "--sqpoll is for uring only"][..],
             ),
             (
-                BenchArgs {
-                    direct: vec![false],
-                    iopoll: vec![true],
-                    fsync: Some(1),
-                    batch: Some(16),
-                    ..one()
-                },
+                "--depth 4 --backend uring --direct 0 --iopoll --fsync 1 --batch 16",
                 &[(Backend::Uring, false, false, false, Some(4))],
                 &["--iopoll needs direct I/O", "--fsync and --fdatasync", "--batch 16 is reduced"],
             ),
         ] {
-            let plan = plan(&args, &TARGET);
+            let plan = planned(options);
             assert_eq!(plan.workloads.iter().map(settings).collect::<Vec<_>>(), expected);
             assert!(plan.workloads.iter().all(|w| w.sync.is_none()));
             assert_eq!(plan.notes.len(), notes.len(), "{:?}", plan.notes);
@@ -281,7 +252,7 @@ mod tests {
         ) {
             let args = BenchArgs {
                 backend, rw, direct, sqpoll, iopoll, fixed_buffers, depth, batch, fsync,
-                ..default()
+                ..BenchArgs::default()
             };
             let plan = plan(&args, &TARGET);
             prop_assert!(!plan.workloads.is_empty());
@@ -295,13 +266,5 @@ mod tests {
                 prop_assert!(workload.sync.is_none() || workload.access.writes());
             }
         }
-    }
-
-    #[test]
-    fn sizes_are_written_as_options_have_them() {
-        assert_eq!(
-            [512, 4096, 1 << 20, 3 << 30, 1000].map(size_text),
-            ["512", "4k", "1m", "3g", "1000"]
-        );
     }
 }

@@ -140,22 +140,12 @@ pub struct Targets<'a> {
     known: Vec<(PathBuf, Arc<Source>)>,
 }
 
-/// How a workload uses a file of the user.
-#[derive(Clone, Copy, Debug)]
-struct Use<'a> {
-    workload: &'a Workload,
-    /// Bytes from the start of the used part; `None`: to the end of the file.
-    size: Option<u64>,
-}
-
-impl Use<'_> {
-    /// The size that a file of `found` bytes must have; `None`: any.
-    fn size_of(&self, found: u64) -> anyhow::Result<Option<u64>> {
-        let start = self.workload.start.of(found, self.workload.block_size);
-        let Some(size) = self.size else { return Ok(None) };
-        let end = start.checked_add(size).filter(|end| i64::try_from(*end).is_ok());
-        end.map(Some).context("offset and size exceed the size limit of files")
-    }
+/// The size that a file of `found` bytes must have for a workload; `None`: any.
+fn wanted_size(workload: &Workload, found: u64) -> anyhow::Result<Option<u64>> {
+    let start = workload.start.of(found, workload.block_size);
+    let Some(size) = workload.target.size() else { return Ok(None) };
+    let end = start.checked_add(size).filter(|end| i64::try_from(*end).is_ok());
+    end.map(Some).context("offset and size exceed the size limit of files")
 }
 
 impl<'a> Targets<'a> {
@@ -171,11 +161,12 @@ impl<'a> Targets<'a> {
     /// A file that is missing, unsuitable or not allowed. No file has been written to then.
     pub fn prepare(&mut self, workloads: &[Workload]) -> anyhow::Result<Vec<JobFiles>> {
         // All are checked before the first is written to.
-        let uses: Vec<_> = workloads.iter().flat_map(uses).collect();
-        for (path, usage) in &uses {
+        let of_one = |workload| paths(workload).into_iter().map(move |path| (path, workload));
+        let uses: Vec<(PathBuf, &Workload)> = workloads.iter().flat_map(of_one).collect();
+        for (path, workload) in &uses {
             let writes =
-                |(other, usage): &(PathBuf, Use)| other == path && usage.workload.access.writes();
-            self.check(path, *usage, self.fill || uses.iter().any(writes))?;
+                |(other, user): &(PathBuf, &Workload)| other == path && user.access.writes();
+            self.check(path, workload, self.fill || uses.iter().any(writes))?;
         }
         workloads.iter().map(|workload| self.job_files(workload)).collect()
     }
@@ -219,8 +210,8 @@ impl<'a> Targets<'a> {
             fs::create_dir_all(path).with_context(|| path.display().to_string())?;
         }
         let mut sources = Vec::new();
-        for (path, usage) in uses(workload) {
-            sources.push(self.source(&path, usage)?);
+        for path in paths(workload) {
+            sources.push(self.source(&path, workload)?);
         }
         Ok(match workload.target {
             Target::Directory { files, .. } => {
@@ -238,11 +229,11 @@ impl<'a> Targets<'a> {
 
     /// Checks whether a file may be used so; writes nothing. `writes`: a workload or --fill will
     /// write to it.
-    fn check(&self, path: &Path, usage: Use<'_>, writes: bool) -> anyhow::Result<()> {
+    fn check(&self, path: &Path, workload: &Workload, writes: bool) -> anyhow::Result<()> {
         let name = path.display();
         let facts = match PathFacts::of_path(path) {
             Ok(facts) => facts,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => match usage.size {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match workload.target.size() {
                 Some(_) => return Ok(()),
                 // A device, which nobody creates. (/dev/shm has files.)
                 None if path.parent() == Some(Path::new("/dev")) => bail!("{name} does not exist"),
@@ -270,7 +261,7 @@ impl<'a> Targets<'a> {
         }
         if facts.kind == StorageKind::Regular && !writes {
             let has = fs::metadata(path)?.len();
-            if let Some(size) = usage.size_of(has)?.filter(|size| has < *size) {
+            if let Some(size) = wanted_size(workload, has)?.filter(|size| has < *size) {
                 bail!(too_short(path, has, size));
             }
         }
@@ -278,25 +269,25 @@ impl<'a> Targets<'a> {
     }
 
     /// Opens or creates a file, and fills it where necessary.
-    fn source(&mut self, path: &Path, usage: Use<'_>) -> anyhow::Result<Arc<Source>> {
+    fn source(&mut self, path: &Path, workload: &Workload) -> anyhow::Result<Arc<Source>> {
         let name = || path.display().to_string();
         let known = self.known.iter().rfind(|(known, _)| known == path);
         let known = known.map(|(_, source)| Arc::clone(source));
-        let access = usage.workload.access;
+        let access = workload.access;
         // Filling loses the contents of the file; extending only makes it longer.
-        let fill = self.fill || (usage.workload.verify && access.is_mixed());
+        let fill = self.fill || (workload.verify && access.is_mixed());
         if let Some(source) = &known {
-            let size = usage.size_of(source.found)?;
+            let size = wanted_size(workload, source.found)?;
             let has_size = size.map_or(source.size >= source.found, |size| size == source.size);
-            if has_size && (source.is_pattern(usage.workload) || !fill) {
+            if has_size && (source.is_pattern(workload) || !fill) {
                 return Ok(Arc::clone(source));
             }
         }
         let was_made_here = known.as_ref().is_some_and(|source| source.may_be_lost);
         let may_be_lost = self.overwrite || was_made_here;
         let may_write = may_be_lost && (fill || access.writes() || was_made_here);
-        let lay_out = fill || usage.workload.lay_out || access.reads();
-        let takes_space = lay_out || usage.workload.preallocate;
+        let lay_out = fill || workload.lay_out || access.reads();
+        let takes_space = lay_out || workload.preallocate;
         let mut options = fs::OpenOptions::new();
         options.read(true).write(may_write);
         if may_be_lost && known.is_none() && is_block_device(path) {
@@ -306,8 +297,10 @@ impl<'a> Targets<'a> {
         // A known file is reopened, even if its name now belongs to another file.
         let from = known.as_ref().map_or_else(|| path.to_owned(), |source| source.path());
         let (mut anchor, is_new) = match options.open(from) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && usage.size.is_some() => {
-                (create(path, usage.size_of(0)?.filter(|_| takes_space))?, true)
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound && workload.target.size().is_some() =>
+            {
+                (create(path, wanted_size(workload, 0)?.filter(|_| takes_space))?, true)
             }
             opened => (opened.with_context(name)?, false),
         };
@@ -318,11 +311,11 @@ impl<'a> Targets<'a> {
         // The metadata of a block device do not have its size.
         let has = anchor.seek(SeekFrom::End(0)).with_context(name)?;
         let found = known.as_ref().map_or(has, |source| source.found);
-        let size = usage.size_of(found)?.unwrap_or(has);
+        let size = wanted_size(workload, found)?.unwrap_or(has);
         let is_device = facts.kind == StorageKind::Block;
         check_size(path, has, size, is_device, is_new || may_write)?;
         let missing = Region { start: has, len: size.saturating_sub(has) };
-        let to_fill = if fill { region(usage.workload, found, size) } else { missing };
+        let to_fill = if fill { region(workload, found, size) } else { missing };
         if fill || has < size {
             if !is_device && !is_new && takes_space {
                 check_space(path, missing.len, scratch::free_space(path)?)?;
@@ -413,25 +406,17 @@ fn is_same(file: &fs::File, path: &Path) -> bool {
     }
 }
 
-/// The paths that a workload names, and how it uses them.
-fn uses(workload: &Workload) -> Vec<(PathBuf, Use<'_>)> {
-    let usage = |size| Use { workload, size };
-    match &workload.target {
-        Target::Scratch { .. } => Vec::new(),
-        Target::Files { paths, size } => {
-            paths.iter().map(|path| (path.clone(), usage(*size))).collect()
-        }
-        Target::Directory { path, size, files } => {
-            let name = |job, file| path.join(format!("{}.{job}.{file}", workload.name));
-            let names = (0..workload.jobs).flat_map(|job| (0..*files).map(move |file| (job, file)));
-            names.map(|(job, file)| (name(job, file), usage(Some(*size)))).collect()
-        }
-    }
-}
-
 /// The paths that a workload names.
 pub fn paths(workload: &Workload) -> Vec<PathBuf> {
-    uses(workload).into_iter().map(|(path, _)| path).collect()
+    match &workload.target {
+        Target::Scratch { .. } => Vec::new(),
+        Target::Files { paths, .. } => paths.clone(),
+        Target::Directory { path, files, .. } => {
+            let name = |job, file| path.join(format!("{}.{job}.{file}", workload.name));
+            let names = |job| (0..*files).map(move |file| name(job, file));
+            (0..workload.jobs).flat_map(names).collect()
+        }
+    }
 }
 
 fn is_block_device(path: &Path) -> bool {
@@ -441,7 +426,7 @@ fn is_block_device(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::workload::{Access, Start, Stop};
+    use crate::bench::workload::{Access, Amount, Stop};
     use Access::{RandRead, RandRw, RandWrite, Read, ReadWrite, Write};
 
     /// A folder for files, whose names have no folder in the tests.
@@ -536,7 +521,7 @@ mod tests {
     fn filling_writes_the_used_part_only() {
         let folder = Folder::new();
         let from_8192 = |access| Workload {
-            start: Start::Byte(8192),
+            start: Amount::Bytes(8192),
             ..verified(folder.workload(access, "file", Some(4096)))
         };
         let half = Workload { percent: 50, ..verified(folder.workload(Read, "file", None)) };
@@ -563,10 +548,10 @@ mod tests {
         fs::File::create(folder.path("file")).unwrap().set_len(1_049_000).unwrap();
         // The values of fio 3.33.
         for (start, percent, expected) in [
-            (Start::Percent(25), 100, (266_240, 191)),
-            (Start::Byte(0), 50, (0, 128)),
-            (Start::Percent(30), 50, (315_392, 128)),
-            (Start::Byte(100_001), 100, (100_001, 231)),
+            (Amount::Percent(25), 100, (266_240, 191)),
+            (Amount::Bytes(0), 50, (0, 128)),
+            (Amount::Percent(30), 50, (315_392, 128)),
+            (Amount::Bytes(100_001), 100, (100_001, 231)),
         ] {
             let workload = Workload { start, percent, ..folder.workload(Read, "file", None) };
             let prepared = prepare(NOTHING, std::slice::from_ref(&workload)).unwrap();

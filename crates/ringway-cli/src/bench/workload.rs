@@ -147,6 +147,16 @@ pub enum Target {
     },
 }
 
+impl Target {
+    /// Bytes used of each file, from the start of the used part; `None`: to the end of the file.
+    pub fn size(&self) -> Option<u64> {
+        match self {
+            Self::Files { size, .. } => *size,
+            Self::Scratch { size } | Self::Directory { size, .. } => Some(*size),
+        }
+    }
+}
+
 /// The sizes of requests, all multiples of [`Workload::block_size`], which is the smallest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sizes {
@@ -158,23 +168,23 @@ pub enum Sizes {
     Split(Vec<(u64, u8)>),
 }
 
-/// Where the used part of each file begins.
+/// Bytes, or a share of a file's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// At this byte.
-    Byte(u64),
-    /// At this percentage of the file's size, rounded up to a whole block.
+pub enum Amount {
+    /// This many bytes.
+    Bytes(u64),
+    /// This percentage of the file's size.
     Percent(u8),
 }
 
-impl Start {
-    /// The byte, for a file that had this size.
+impl Amount {
+    /// The bytes, for a file that had this size. A percentage is rounded up to a whole block.
     pub fn of(self, size: u64, block_size: u64) -> u64 {
         match self {
-            Self::Byte(byte) => byte,
+            Self::Bytes(bytes) => bytes,
             Self::Percent(percent) => {
-                let byte = (u128::from(size) * u128::from(percent) / 100) as u64;
-                byte.div_ceil(block_size).saturating_mul(block_size)
+                let bytes = (u128::from(size) * u128::from(percent) / 100) as u64;
+                bytes.div_ceil(block_size).saturating_mul(block_size)
             }
         }
     }
@@ -315,7 +325,7 @@ pub struct Workload {
     /// The files.
     pub target: Target,
     /// Where the used part of each file begins.
-    pub start: Start,
+    pub start: Amount,
     /// The used share of each file's size, in percent.
     pub percent: u8,
     /// Write the missing bytes of a file before the run instead of only allocating them. Always
@@ -385,7 +395,7 @@ impl Default for Workload {
             verify: false,
             stop_on_error: false,
             target: Target::Scratch { size: 0 },
-            start: Start::Byte(0),
+            start: Amount::Bytes(0),
             percent: 100,
             lay_out: true,
             preallocate: true,

@@ -2,19 +2,13 @@
 
 use super::JobFileError;
 use crate::bench::plan::Plan;
-use crate::bench::workload::{Access, MAX_FILE, MAX_REQUEST};
+use crate::bench::workload::{Access, Amount, MAX_FILE, MAX_REQUEST};
 use clap::ValueEnum;
 use ringway_measure::units::{parse_duration, parse_size};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 type Result<T> = std::result::Result<T, JobFileError>;
-
-/// Bytes, or a share of a file's size.
-pub(super) enum Amount {
-    Bytes(u64),
-    Percent(u8),
-}
 
 /// One `key=value` line, or a key alone.
 pub(super) struct Entry<'a, 'n> {

@@ -1,9 +1,9 @@
 //! The keys of job files: how the value of each is written, and what it sets.
 
 use super::JobFileError;
-use super::entry::{Amount, Entry, similar};
+use super::entry::{Entry, similar};
 use super::settings::Settings;
-use crate::bench::workload::{Advice, Backend, MAX_FILE, MAX_REQUEST, Sizes, Start};
+use crate::bench::workload::{Advice, Amount, Backend, MAX_FILE, MAX_REQUEST, Sizes};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ const KEYS: &[(&[&str], Value)] = &[
     (&["norandommap"], Flag(|s, on| s.workload.no_random_map = on)),
     (&["nrfiles"], Small(1..=MAX_FILES, |s, files| s.files = files)),
     (&["numjobs"], Small(1..=MAX_JOBS, |s, jobs| s.workload.jobs = jobs)),
-    (&["offset"], Own(offset)),
+    (&["offset"], Own(|s, entry| entry.amount(0).map(|start| s.workload.start = start))),
     (&["overwrite"], Flag(|s, on| s.workload.lay_out = on)),
     (&["ramp_time"], Time("s", "seconds", |s, time| s.workload.ramp = time)),
     (&["randrepeat"], Choice(BOOLEAN, |s, on| s.workload.rand_repeat = on)),
@@ -179,14 +179,6 @@ fn size(settings: &mut Settings, entry: &mut Entry<'_, '_>) -> Result<(), JobFil
     (settings.size, settings.workload.percent) = match entry.amount(1)? {
         Amount::Bytes(size) => (Some(size), 100),
         Amount::Percent(percent) => (None, percent),
-    };
-    Ok(())
-}
-
-fn offset(settings: &mut Settings, entry: &mut Entry<'_, '_>) -> Result<(), JobFileError> {
-    settings.workload.start = match entry.amount(0)? {
-        Amount::Bytes(byte) => Start::Byte(byte),
-        Amount::Percent(percent) => Start::Percent(percent),
     };
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::JobFileError;
 use super::settings::Settings;
 use crate::bench::plan::Plan;
-use crate::bench::workload::{Backend, Pause, Rate, Start, Stop, Sync, Target, Workload};
+use crate::bench::workload::{Amount, Backend, Pause, Rate, Stop, Sync, Target, Workload};
 use std::path::PathBuf;
 
 /// A section that is a job.
@@ -142,11 +142,11 @@ impl Section {
             files => files,
         };
         let offset = match (workload.start, settings.file_size) {
-            (Start::Percent(_), Some(_)) => {
+            (Amount::Percent(_), Some(_)) => {
                 return Err(self.error("offset", "cannot be a percentage with `filesize`"));
             }
-            (Start::Byte(byte), _) => byte,
-            (Start::Percent(_), None) => 0,
+            (Amount::Bytes(byte), _) => byte,
+            (Amount::Percent(_), None) => 0,
         };
         // In fio `size` is the size of all files together, unless `filesize` is the size of each;
         // then `size` is only the amount to move. `filesize` includes the bytes before `offset`.

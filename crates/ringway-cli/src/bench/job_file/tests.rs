@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::settings::DEFAULT_SEED;
 use super::*;
 use crate::bench::workload::{
-    Access, Advice, Backend, Pause, Rate, Sizes, Start, Stop, Sync, Target, Workload,
+    Access, Advice, Amount, Backend, Pause, Rate, Sizes, Stop, Sync, Target, Workload,
 };
 use clap::ValueEnum;
 use std::path::PathBuf;
@@ -162,8 +162,8 @@ fn every_key() {
         ("bssplit=4k/:8k/:12k", |w| {
             w.sizes = Sizes::Split(vec![(4096, 34), (8192, 33), (12_288, 33)]);
         }),
-        ("offset=8k", |w| w.start = Start::Byte(8192)),
-        ("offset=25%", |w| w.start = Start::Percent(25)),
+        ("offset=8k", |w| w.start = Amount::Bytes(8192)),
+        ("offset=25%", |w| w.start = Amount::Percent(25)),
         ("io_size=3m", |w| w.stop = Stop::Bytes(3 << 20, None)),
         ("nrfiles=4", |w| {
             w.target = Target::Directory { path: PathBuf::from("."), size: 1 << 18, files: 4 };

@@ -5,12 +5,12 @@
 
 use super::configuration::configuration;
 use super::model::Model;
-use crate::bench::plan::size_text;
 use crate::bench::result::{Direction, Measurement, Report, Run, add};
-use crate::bench::workload::{Backend, Rate, Sizes, Start, Stop, Target, Workload};
+use crate::bench::workload::{Amount, Backend, Rate, Sizes, Stop, Target, Workload};
 use hdrhistogram::Histogram;
 use jiff::Zoned;
 use ringway_measure::stats::{Spread, percentile};
+use ringway_measure::units::size_text;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -287,9 +287,9 @@ fn files(workload: &Workload) -> Vec<(&'static str, String)> {
         options.push(("size", format!("{}%", workload.percent)));
     }
     match workload.start {
-        Start::Byte(0) | Start::Percent(0) => {}
-        Start::Byte(byte) => options.push(("offset", byte.to_string())),
-        Start::Percent(percent) => options.push(("offset", format!("{percent}%"))),
+        Amount::Bytes(0) | Amount::Percent(0) => {}
+        Amount::Bytes(byte) => options.push(("offset", byte.to_string())),
+        Amount::Percent(percent) => options.push(("offset", format!("{percent}%"))),
     }
     options
 }
