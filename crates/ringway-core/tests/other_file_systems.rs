@@ -49,6 +49,7 @@ const DIFFERENT: &[(&str, &str, &str)] = &[
     ("FUSE", "open an unnamed temporary file", "the server makes no unnamed files"),
     ("FUSE", "link", "the server gives each name an inode number of its own"),
     ("FUSE", "link of a symbolic link", "the server gives each name an inode number of its own"),
+    ("virtiofs", "open an unnamed temporary file", "the server makes no unnamed files"),
     ("ramfs", "fallocate", "it has none"),
     ("ramfs", "fallocate punches holes", "it has none"),
     ("ramfs", "file size limit", "it has no fallocate"),

@@ -78,6 +78,31 @@ fn transfers_are_short() {
 }
 
 #[test]
+fn the_kernel_makes_transfers_that_are_passed_through() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root may pass files through");
+    }
+    let Some(hostile) = mount(&["passthrough"]) else { return };
+    let path = hostile.path().join("file");
+    let mut created = File::create(&path).unwrap();
+    created.write_all(b"content").unwrap();
+    // Others that are open at the same time, and what replaces the name.
+    let opened = File::options().read(true).write(true).open(&path).unwrap();
+    opened.write_all_at(b"t", 0).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"tontent");
+    fs::write(hostile.path().join("other"), b"other").unwrap();
+    fs::rename(hostile.path().join("other"), &path).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"other");
+    created.write_all(b"!").unwrap();
+    let mut content = [0; 8];
+    opened.read_exact_at(&mut content, 0).unwrap();
+    assert_eq!(&content, b"tontent!");
+    for operation in ["read", "write"] {
+        assert_eq!(hostile.count(operation).unwrap().requests, 0, "{operation}");
+    }
+}
+
+#[test]
 fn requests_fail_for_ever_or_some_times() {
     let Some(hostile) = mount(&[]) else { return };
     let path = hostile.path().join("file");
