@@ -195,6 +195,9 @@ for need in "$@"; do
             has_admin dmsetup || package dmsetup dmsetup
             has_admin integritysetup || package integritysetup cryptsetup-bin
             has_admin mdadm || package mdadm mdadm
+            # (QEMU's package has it up to Debian 12.)
+            [ -x /usr/lib/qemu/virtiofsd ] || [ -x /usr/libexec/virtiofsd ] ||
+                package virtiofsd virtiofsd
             need_rust_target aarch64-unknown-linux-gnu
             has dpkg-deb || manual "dpkg is missing: kernels are fetched as Debian's packages."
             ;;

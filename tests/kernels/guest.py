@@ -135,11 +135,16 @@ def accelerator(arch: str, image: pathlib.Path) -> list[str]:
     return ["-accel", "tcg,thread=multi", "-cpu", "max"]
 
 
+def virtiofsd() -> str | None:
+    """The path of this machine's server of virtiofs."""
+    return next((path for path in VIRTIOFSD if os.access(path, os.X_OK)), None)
+
+
 @contextlib.contextmanager
 def virtiofs(scratch: pathlib.Path, memory: int) -> Iterator[list[str]]:
     """Serves a directory, and yields QEMU's options for it: none if this machine has no server, or
     no user whom it works for."""
-    server = next((path for path in VIRTIOFSD if os.access(path, os.X_OK)), None)
+    server = virtiofsd()
     if server is None:
         yield []
         return
