@@ -62,7 +62,8 @@ needs.test := $(CHECK_NEEDS) pkg-config cmake man mkfs libaio rocksdb valgrind
 needs.test-long := $(needs.test)
 needs.test-portable := $(BUILD_NEEDS)
 needs.test-windows := $(BUILD_NEEDS) windows
-needs.test-kernels := $(BUILD_NEEDS) c++ go python3 ocaml ocaml-test services guests
+needs.test-kernels := $(BUILD_NEEDS) c++ go python3 ocaml ocaml-test services guests \
+	guests-arm64
 needs.fmt := rust fmt go
 needs.doc := $(BUILD_NEEDS)
 needs.soak := $(BUILD_NEEDS)

@@ -26,6 +26,8 @@ enum Kind {
     Image(Image),
     /// Options of a FUSE connection, and rules (`crates/ringway-hostile/README.md`).
     Fuse(&'static [&'static str], &'static str),
+    /// The kernel makes the transfers of FUSE, on ext4.
+    FusePassthrough,
     /// NFS 4.2 from a server of this machine, which has it on ext4.
     Nfs,
     /// A directory of the machine that QEMU runs on, from QEMU's server for 9p; with options.
@@ -100,7 +102,7 @@ const PLACES: &[(&str, &str, Kind)] = &[
     ("FUSE", "fuse", Kind::Fuse(&[], "")),
     ("FUSE, direct I/O", "fuse", Kind::Fuse(&[], "* direct on")),
     ("FUSE, write-back cache", "fuse", Kind::Fuse(&["writeback-cache"], "")),
-    ("FUSE, passthrough", "fuse", Kind::Fuse(&["passthrough"], "")),
+    ("FUSE, passthrough", "fuse", Kind::FusePassthrough),
     ("NFS 4.2", "nfs4", Kind::Nfs),
     ("9p", "9p", Kind::Shared9p("cache=none")),
     ("9p, cached", "9p", Kind::Shared9p("cache=loose")),
@@ -282,13 +284,23 @@ impl Mounted {
             Kind::Fuse(options, rules) => {
                 let server = Hostile::mount(options)?;
                 server.set(rules)?;
-                let passes = options.contains(&"passthrough");
                 Ok(Self {
                     dir: server.path(),
                     device: None,
                     mapped: None,
-                    behind: passes.then(|| server.backing()),
+                    behind: None,
                     parts: vec![Part::Other(Box::new(server))],
+                })
+            }
+            Kind::FusePassthrough => {
+                let below = Self::new(&EXT4)?;
+                let server = Hostile::mount_in(&below.dir, &["passthrough"])?;
+                Ok(Self {
+                    dir: server.path(),
+                    device: below.device.clone(),
+                    mapped: None,
+                    behind: Some(server.backing()),
+                    parts: vec![Part::Other(Box::new(server)), Part::Other(Box::new(below))],
                 })
             }
             Kind::Nfs => Self::nfs(Self::new(&EXT4)?),
