@@ -62,7 +62,7 @@ NO_AIO = "echo 0 >/proc/sys/fs/aio-max-nr"
 # that need a guest (parts of their names); and those that are only read. (`std_parity`, `matrix`
 # and the storm take an hour there.)
 ON_FILE_SYSTEMS = [("ringway-core/other_file_systems", "all_cases"),
-                   ("ringway-survey/suites", "--ignored")]
+                   ("ringway-survey/suites", "--ignored --nocapture")]
 NESTED = ["ringway-core/conformance", "ringway-core/model", "ringway/streams",
           "ringway/guarantees"]
 PLACES = ["f2fs", "dm-linear", "dm-crypt", "dm-integrity", "RAID 1", "NFS", "9p", "virtiofs"]
