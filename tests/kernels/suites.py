@@ -153,6 +153,8 @@ EXPECTED_SKIPS = [
     Expected("core-user", "only root may", "the suite runs as a user"),
     Expected("go-user", "only root (mounts|has loop devices)", "the suite runs as a user"),
     # Tests that run on demand.
+    Expected("core|core-user|engine", "RINGWAY_FILE_SYSTEMS is not set",
+             "the suite file-systems sets it"),
     Expected("core", "ignored: uses up fs.aio-max-nr", "it takes KAIO from the whole machine"),
     Expected("engine", "kaio: injected faults do not reach buffered writes",
              "they run on the fallback threads"),

@@ -215,6 +215,9 @@ fn missing(file_system: &str, kind: &Kind) -> Option<String> {
         Kind::Shared9p(_) | Kind::Virtiofs if env::var_os("RINGWAY_GUEST").is_none() => {
             Some("QEMU shares a directory with guests only".to_owned())
         }
+        Kind::Huge if env::var_os("RINGWAY_GUEST").is_none() => {
+            Some("huge pages are reserved in guests only".to_owned())
+        }
         Kind::Huge => {
             let reserved = fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap_or_default();
             matches!(reserved.trim(), "" | "0").then(|| "no huge pages are reserved".to_owned())
