@@ -192,9 +192,9 @@ for need in "$@"; do
             has_admin dmsetup || package dmsetup dmsetup
             has_admin integritysetup || package integritysetup cryptsetup-bin
             has_admin mdadm || package mdadm mdadm
-            # (QEMU's package has it up to Debian 12.)
+            # (Up to Debian 12, QEMU's package has it, and there is no other.)
             [ -x /usr/lib/qemu/virtiofsd ] || [ -x /usr/libexec/virtiofsd ] ||
-                package virtiofsd virtiofsd
+                ! apt-cache show virtiofsd >/dev/null 2>&1 || package virtiofsd virtiofsd
             has dpkg-deb || manual "dpkg is missing: kernels are fetched as Debian's packages."
             ;;
         # Programs for guests of another architecture: cross-compiled, and the system's.
