@@ -62,13 +62,14 @@ needs.test := $(CHECK_NEEDS) pkg-config cmake man mkfs libaio rocksdb valgrind
 needs.test-long := $(needs.test)
 needs.test-portable := $(BUILD_NEEDS)
 needs.test-windows := $(BUILD_NEEDS) windows
-needs.test-kernels := $(BUILD_NEEDS) c++ go python3 ocaml ocaml-test services guests
+needs.test-kernels := $(BUILD_NEEDS) c++ go python3 ocaml ocaml-test services guests \
+	guests-arm64
 needs.fmt := rust fmt go
 needs.doc := $(BUILD_NEEDS)
 needs.soak := $(BUILD_NEEDS)
 needs.quick := $(BUILD_NEEDS) fmt clippy python3 git
 needs.storm := $(BUILD_NEEDS)
-needs.test-file-systems := $(BUILD_NEEDS) mkfs
+needs.test-file-systems := $(BUILD_NEEDS) mkfs python3 guests
 needs.loom := $(BUILD_NEEDS)
 needs.fuzz := $(BUILD_NEEDS) c++ fuzz go
 needs.sanitize := $(BUILD_NEEDS) rust-src
@@ -412,14 +413,20 @@ storm: ## a thousand tasks that drop their reads and writes at random moments; S
 	RINGWAY_STORM=$(STORM) $(CARGO) test -p ringway --test guarantees storm -- \
 		--nocapture --test-threads=3
 
+# First what this machine's kernel has. Then what guests have: all cells, and the suites where a
+# guest is needed.
+test-file-systems: SURVEYED := bookworm:linux-image-amd64 trixie:linux-image-amd64 \
+	sid:linux-image-amd64
 test-file-systems: ## what file systems do, and the same results on each of them; as root
 	@$(NEED) $(needs.test-file-systems)
 	$(CARGO) test -p ringway-survey
-	RINGWAY_FILE_SYSTEMS=all $(CARGO) test -p ringway-core --test other_file_systems -- \
-		--nocapture
+	RINGWAY_FILE_SYSTEMS=all $(CARGO) test -p ringway-core --test other_file_systems \
+		--test read_only_file_systems -- --nocapture
 	RINGWAY_FILE_SYSTEMS=all $(CARGO) test -p ringway --test std_parity --test matrix \
 		--test guarantees other_file_systems -- --nocapture
 	$(CARGO) test -p ringway-survey --test suites -- --ignored --nocapture
+	tests/kernels/run.py --kernels "$(or $(SUITES),$(SURVEYED))" --tests "survey file-systems" \
+		$(if $(JOBS),--jobs $(JOBS))
 
 # (loom's usual cfg would change tokio too.)
 loom: ## the engine's shard under every order of its threads, with loom

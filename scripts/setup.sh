@@ -182,21 +182,27 @@ for need in "$@"; do
         services) getent services http >/dev/null 2>&1 || package /etc/services netbase ;;
         binutils) has objdump && has nm || package binutils binutils ;;
         mmdebstrap) has mmdebstrap || package mmdebstrap mmdebstrap ;;
-        # For the guests of tests/kernels: they have programs of this machine, or cross-compiled.
+        # For the guests of tests/kernels, which have programs of this machine.
         guests)
             has qemu-system-x86_64 || package QEMU qemu-system-x86
             has busybox || package busybox busybox-static
             has setpriv || package setpriv util-linux
-            has qemu-system-aarch64 || package "QEMU for arm64" qemu-system-arm
-            has aarch64-linux-gnu-gcc ||
-                package "an arm64 compiler" gcc-aarch64-linux-gnu libc6-dev-arm64-cross
             need_mkfs
             has_mkfs f2fs || package mkfs.f2fs f2fs-tools
             has_admin dmsetup || package dmsetup dmsetup
             has_admin integritysetup || package integritysetup cryptsetup-bin
             has_admin mdadm || package mdadm mdadm
-            need_rust_target aarch64-unknown-linux-gnu
+            # (Up to Debian 12, QEMU's package has it, and there is no other.)
+            [ -x /usr/lib/qemu/virtiofsd ] || [ -x /usr/libexec/virtiofsd ] ||
+                ! apt-cache show virtiofsd >/dev/null 2>&1 || package virtiofsd virtiofsd
             has dpkg-deb || manual "dpkg is missing: kernels are fetched as Debian's packages."
+            ;;
+        # Programs for guests of another architecture: cross-compiled, and the system's.
+        guests-arm64)
+            has qemu-system-aarch64 || package "QEMU for arm64" qemu-system-arm
+            has aarch64-linux-gnu-gcc ||
+                package "an arm64 compiler" gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+            need_rust_target aarch64-unknown-linux-gnu
             ;;
         # Programs for Windows: compiled here, and run by Wine.
         windows)

@@ -35,6 +35,8 @@ QEMU = {"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
 GIB = 1 << 30
 # The memory of a guest, in MiB.
 MEMORY = 6144
+# The server of virtiofs, and the one that QEMU had up to 7.2.
+VIRTIOFSD = ["/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd"]
 # The guests of this process, and whether they were stopped.
 RUNNING: set[subprocess.Popen] = set()
 STOPPED = threading.Event()
@@ -133,6 +135,41 @@ def accelerator(arch: str, image: pathlib.Path) -> list[str]:
     return ["-accel", "tcg,thread=multi", "-cpu", "max"]
 
 
+def virtiofsd() -> str | None:
+    """The path of this machine's server of virtiofs."""
+    return next((path for path in VIRTIOFSD if os.access(path, os.X_OK)), None)
+
+
+@contextlib.contextmanager
+def virtiofs(scratch: pathlib.Path, memory: int) -> Iterator[list[str]]:
+    """Serves a directory, and yields QEMU's options for it: none if this machine has no server, or
+    no user whom it works for."""
+    server = virtiofsd()
+    if server is None:
+        yield []
+        return
+    (scratch / "virtiofs").mkdir()
+    # (The path of a socket has to be short.)
+    with tempfile.TemporaryDirectory(prefix="ringway-") as directory:
+        socket = pathlib.Path(directory) / "socket"
+        with open(scratch / "virtiofsd", "wb") as log, subprocess.Popen(
+                [server, f"--socket-path={socket}", "-o", f"source={scratch}/virtiofs", "-o",
+                 "sandbox=chroot"], stdin=subprocess.DEVNULL, stdout=log, stderr=log) as process:
+            try:
+                deadline = time.monotonic() + 10
+                while not socket.exists() and process.poll() is None and \
+                        time.monotonic() < deadline:
+                    time.sleep(0.01)
+                # It needs the guest's memory.
+                yield ["-object", f"memory-backend-memfd,id=memory,size={memory}M,share=on",
+                       "-numa", "node,memdev=memory",
+                       "-chardev", f"socket,id=virtiofs,path={socket}",
+                       "-device", "vhost-user-fs-pci,chardev=virtiofs,tag=ringway-virtiofs"
+                       ] if socket.exists() else []
+            finally:
+                process.kill()
+
+
 def qemu(kernel: packages.Kernel, archive: pathlib.Path, scratch: pathlib.Path, mark: str,
          memory: int, append: str) -> list[str]:
     """The command that starts a guest."""
@@ -207,8 +244,9 @@ class Guest:
             self.archive.write(scratch / "initramfs")
             command = qemu(self.kernel, scratch / "initramfs", scratch, self.parser.mark[1:-1],
                            self.memory, self.append)
-            with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE) as process:
+            with virtiofs(scratch, self.memory) as shared, \
+                    subprocess.Popen(command + shared, stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
                 RUNNING.add(process)
                 try:
                     if not STOPPED.is_set():

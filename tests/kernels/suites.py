@@ -2,7 +2,9 @@
 """
 
 import dataclasses
+import os
 import pathlib
+import shlex
 
 import guest
 import programs
@@ -56,6 +58,17 @@ NO_URING = "if test -e /proc/sys/kernel/io_uring_disabled; then " \
 NVME = "export RINGWAY_TEST_NVME='/dev/ng0n2 /dev/ng0n3'"
 NO_AIO = "echo 0 >/proc/sys/fs/aio-max-nr"
 
+# The tests that run on each file system, the programs that one of them runs, and the file systems
+# that need a guest (parts of their names); and those that are only read. (`std_parity`, `matrix`
+# and the storm take an hour there.)
+ON_FILE_SYSTEMS = [("ringway-core/other_file_systems", "all_cases"),
+                   ("ringway-survey/suites", "--ignored --nocapture")]
+NESTED = ["ringway-core/conformance", "ringway-core/model", "ringway/streams",
+          "ringway/guarantees"]
+PLACES = ["f2fs", "dm-linear", "dm-crypt", "dm-integrity", "RAID 1", "NFS", "9p", "virtiofs"]
+READ_ONLY = [("ringway-core/read_only_file_systems", "")]
+READ_ONLY_PLACES = "squashfs|erofs|hugetlbfs"
+
 # The suites, in the order in which they run, and their titles.
 TITLES = {
     "probe": "`ringway probe`",
@@ -75,6 +88,7 @@ TITLES = {
     "go-user": "Go, ordinary user",
     "ocaml": "OCaml",
     "survey": "what file systems do",
+    "file-systems": "Rust core and engine on file systems",
     "bench": "`ringway bench`",
     "soak": "soak",
 }
@@ -126,14 +140,21 @@ EXPECTED_SKIPS = [
              "faults of a ring on the other backends"),
     Expected("survey", "no io_uring that tells who served a request",
              "its rings are of 6.1", before="6.1"),
-    Expected("survey", "this kernel has no", "rows that need it are for other kernels"),
+    Expected("survey|file-systems", "this kernel has no",
+             "rows that need it are for other kernels"),
+    Expected("survey|file-systems", "the kernel lacks InitFlags.FUSE_PASSTHROUGH", "it is of 6.9",
+             before="6.9"),
     # What the build machine does not have.
-    Expected("survey", "^NFS 4.2: exportfs: ", "installing an NFS server starts it there"),
+    Expected("survey|file-systems", "^NFS 4.2: exportfs: ",
+             "installing an NFS server starts it there"),
+    Expected("survey|file-systems", "^virtiofs: mount: ", "virtiofsd works for root only"),
     Expected("ocaml", "OCaml 4 has one domain", "domains are of OCaml 5"),
     # What an ordinary user may not do.
     Expected("core-user", "only root may", "the suite runs as a user"),
     Expected("go-user", "only root (mounts|has loop devices)", "the suite runs as a user"),
     # Tests that run on demand.
+    Expected("core|core-user|engine", "RINGWAY_FILE_SYSTEMS is not set",
+             "the suite file-systems sets it"),
     Expected("core", "ignored: uses up fs.aio-max-nr", "it takes KAIO from the whole machine"),
     Expected("engine", "kaio: injected faults do not reach buffered writes",
              "they run on the fallback threads"),
@@ -245,6 +266,9 @@ def all_suites(arch: str, wanted: list[str], soak: str, recording: bool) -> list
                           [tests, ROOT / "conformance"]))
     if arch == guest.initramfs.HOST and want("survey"):
         made.append(survey_suite(arch, recording))
+    # (It takes hours, and a kernel that has all of them.)
+    if arch == guest.initramfs.HOST and "file-systems" in wanted:
+        made.append(file_systems_suite(arch))
     order = {name: number for number, name in enumerate(TITLES)}
     return sorted((suite for suite in made if want(suite.name)),
                   key=lambda suite: order[suite.name])
@@ -278,6 +302,39 @@ def survey_suite(arch: str, recording: bool) -> Suite:
                 files=[*survey.files(), server], seconds=7200)
     return dataclasses.replace(made, modules=survey.MODULES,
                                recorder=built[test] if recording else None)
+
+
+def file_systems_suite(arch: str) -> Suite:
+    """What `make test-file-systems` runs, on file systems that the machine's kernel may lack."""
+    built = programs.rust(arch, ["ringway-survey", "ringway-core", "ringway"], ["ringway-hostile"])
+    nested = {name.split("/")[1]: built[name] for name in NESTED}
+    files = [*survey.files(), *(ROOT / source for source in SOURCES), *nested.values(),
+             built["hostile-fs"]]
+    made = []
+    for place, tests in chosen_places():
+        words = {"PLACE": place, "FILE_SYSTEMS": "all",
+                 "SUITE": os.environ.get("RINGWAY_SUITE", ""),
+                 "PROGRAMS": " ".join(f"{name}={path}" for name, path in nested.items())}
+        exports = " ".join(f"RINGWAY_{name}={shlex.quote(text)}" for name, text in words.items())
+        here = rust("file-systems", tests, built, arch, files=[], seconds=7200,
+                    before=f"{survey.environment(built['hostile-fs'], False)} {exports}")
+        made += [dataclasses.replace(program, name=f"{place}: {program.name}")
+                 for program in here.programs]
+        files += here.files
+    return Suite("file-systems", made, files, survey.MODULES)
+
+
+def chosen_places() -> list[tuple[str, list[tuple[str, str]]]]:
+    """Parts of names of file systems, and the tests that run on those."""
+    place = os.environ.get("RINGWAY_PLACE")
+    if place:
+        return [(place, ON_FILE_SYSTEMS)]
+    servers = {"NFS": guest.initramfs.find_tool("exportfs"), "virtiofs": guest.virtiofsd()}
+    missing = [name for name, server in servers.items() if server is None]
+    for name in missing:
+        print(f"left out: {name}: this machine has no server for it")
+    return [*((name, ON_FILE_SYSTEMS) for name in PLACES if name not in missing),
+            (READ_ONLY_PLACES, READ_ONLY)]
 
 
 def rust_suites(arch: str, with_engine: bool) -> list[Suite]:

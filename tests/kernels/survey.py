@@ -17,7 +17,7 @@ TOOLS = ["mkfs.btrfs", "mkfs.f2fs", "mksquashfs", "mkfs.erofs", "filefrag", "int
 # Modules that the rows need, and algorithms that modules ask for when they are used.
 MODULES = ["btrfs", "crc32_generic", "f2fs", "overlay", "squashfs", "erofs", "zram", "fuse", "ecb",
            "xts", "aes_generic", "crc32c_cryptoapi", "dm_crypt", "dm_integrity", "raid1", "nfsd",
-           "nfsv4", "9p", "9pnet_virtio"]
+           "nfsv4", "9p", "9pnet_virtio", "virtiofs"]
 FILES = ["crates/ringway-survey", "crates/ringway-cli/src/probe/file_systems.json",
          "docs/file-systems.md"]
 # What the RPC programs read.
@@ -44,8 +44,8 @@ def environment(server: pathlib.Path, recording: bool) -> str:
     place = os.environ.get("RINGWAY_PLACE")
     if place:
         words.append(f"RINGWAY_PLACE={shlex.quote(place)}")
-    # (exportfs reads it first.)
-    return f"touch /etc/exports; export {' '.join(words)}"
+    # (exportfs reads it first. And hugetlbfs has what is reserved.)
+    return f"touch /etc/exports; echo 4 >/proc/sys/vm/nr_hugepages; export {' '.join(words)}"
 
 
 def observed(output: str) -> str | None:

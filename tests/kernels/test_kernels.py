@@ -2,6 +2,8 @@
 """Tests of the harness itself, without a guest: what must count as a failure does."""
 
 import concurrent.futures
+import contextlib
+import io
 import json
 import pathlib
 import struct
@@ -268,6 +270,37 @@ class Survey(unittest.TestCase):
         rings = "no io_uring that tells who served a request: Invalid argument"
         self.assertTrue(allowed(rings, "5.10.262-1"))
         self.assertFalse(allowed(rings, "6.1.2-1"))
+
+
+class FileSystems(unittest.TestCase):
+    """The file systems of guests."""
+
+    def places(self, tool, server, wanted=""):
+        with unittest.mock.patch.multiple(guest, virtiofsd=lambda: server), \
+             unittest.mock.patch.multiple(initramfs, find_tool=lambda _: tool), \
+             unittest.mock.patch.dict("os.environ", RINGWAY_PLACE=wanted), \
+             contextlib.redirect_stdout(io.StringIO()) as printed:
+            return [place for place, _ in suites.chosen_places()], printed.getvalue()
+
+    def test_what_has_no_server_is_left_out(self):
+        places, printed = self.places(pathlib.Path("/exportfs"), "/virtiofsd")
+        self.assertEqual((places[:-1], printed), (suites.PLACES, ""))
+        places, printed = self.places(None, None)
+        self.assertEqual(places[:-1],
+                         [name for name in suites.PLACES if name not in ("NFS", "virtiofs")])
+        self.assertIn("left out: NFS", printed)
+        self.assertIn("left out: virtiofs", printed)
+
+    def test_what_is_wanted(self):
+        places, _ = self.places(None, None, "9p, cached")
+        self.assertEqual(places, ["9p, cached"])
+
+    def test_a_directory_is_shared_only_if_there_is_a_server(self):
+        for servers in ([], ["/no/such/program"], ["/bin/false"]):
+            with tempfile.TemporaryDirectory() as directory, \
+                 unittest.mock.patch.multiple(guest, VIRTIOFSD=servers), \
+                 guest.virtiofs(pathlib.Path(directory), 1024) as options:
+                self.assertEqual(options, [])
 
 
 class Guests(unittest.TestCase):

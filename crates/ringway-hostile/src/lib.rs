@@ -39,7 +39,16 @@ impl Hostile {
     ///
     /// The program cannot be built or found, or FUSE cannot be used here: the message says which.
     pub fn mount(options: &[&str]) -> io::Result<Self> {
-        let dir = TempDir::new()?;
+        Self::mount_in(&std::env::temp_dir(), options)
+    }
+
+    /// The same with the directory behind it in `parent`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`mount`](Self::mount).
+    pub fn mount_in(parent: &Path, options: &[&str]) -> io::Result<Self> {
+        let dir = TempDir::new_in(parent)?;
         for name in ["backing", "mount"] {
             fs::create_dir(dir.path().join(name))?;
         }

@@ -4,8 +4,8 @@
 use crate::nodes::{CONTROL, Nodes};
 use crate::rules::Rules;
 use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr,
+    BackingId, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags, ReplyAttr,
     ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
     ReplyWrite, Request, Session, SessionACL, TimeOrNow, WriteFlags,
 };
@@ -107,6 +107,7 @@ impl Options {
                 ("no-async-read", "") => parsed.refused |= InitFlags::FUSE_ASYNC_READ,
                 ("no-async-dio", "") => parsed.refused |= InitFlags::FUSE_ASYNC_DIO,
                 ("writeback-cache", "") => parsed.wanted |= InitFlags::FUSE_WRITEBACK_CACHE,
+                ("passthrough", "") => parsed.wanted |= InitFlags::FUSE_PASSTHROUGH,
                 ("max-background", value) => parsed.max_background = Some(number(value)?),
                 ("fuseblk", device) => parsed.device = Some(device.to_owned()),
                 ("ttl", value) => parsed.ttl = Duration::from_millis(number(value)?.into()),
@@ -114,6 +115,11 @@ impl Options {
             }
         }
         Ok(parsed)
+    }
+
+    /// The kernel makes the transfers.
+    fn passes(&self) -> bool {
+        self.wanted.contains(InitFlags::FUSE_PASSTHROUGH)
     }
 }
 
@@ -125,6 +131,14 @@ struct Control {
 }
 
 #[derive(Debug)]
+struct Open {
+    number: INodeNo,
+    file: Arc<File>,
+    /// The file as the kernel knows it, if the kernel makes the transfers.
+    passed: Option<Arc<BackingId>>,
+}
+
+#[derive(Debug)]
 struct Shared {
     backing: PathBuf,
     ttl: Duration,
@@ -132,8 +146,8 @@ struct Shared {
     /// Signalled when rules change.
     changed: Condvar,
     nodes: Mutex<Nodes>,
-    /// Open files by handle, with their numbers.
-    files: Mutex<HashMap<u64, (INodeNo, Arc<File>)>>,
+    /// Open files by handle.
+    files: Mutex<HashMap<u64, Open>>,
     last_handle: AtomicU64,
 }
 
@@ -177,20 +191,37 @@ impl Shared {
         let files = lock(&self.files);
         files
             .get(&handle.0)
-            .map(|(_, file)| file.clone())
+            .map(|open| open.file.clone())
             .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn keep(&self, number: INodeNo, file: File) -> FileHandle {
         let handle = self.last_handle.fetch_add(1, Ordering::Relaxed) + 1;
-        lock(&self.files).insert(handle, (number, Arc::new(file)));
+        lock(&self.files).insert(handle, Open { number, file: Arc::new(file), passed: None });
         FileHandle(handle)
     }
 
     /// An open file of this number: it may have no name any more.
     fn any_file(&self, number: INodeNo) -> Option<Arc<File>> {
         let files = lock(&self.files);
-        files.values().find(|(of, _)| *of == number).map(|(_, file)| file.clone())
+        files.values().find(|open| open.number == number).map(|open| open.file.clone())
+    }
+
+    /// Has the kernel make the transfers of an open file. The kernel wants the same of all that are
+    /// open with one number, so `register` is called for the first of them only.
+    fn pass(
+        &self,
+        handle: FileHandle,
+        register: impl FnOnce(&File) -> io::Result<BackingId>,
+    ) -> io::Result<Arc<BackingId>> {
+        let mut files = lock(&self.files);
+        let number = files.get(&handle.0).map(|open| open.number);
+        let mut same = files.values().filter(|open| Some(open.number) == number);
+        let known = same.find_map(|open| open.passed.clone());
+        let open = files.get_mut(&handle.0).ok_or(io::ErrorKind::NotFound)?;
+        let passed = known.map_or_else(|| register(&open.file).map(Arc::new), Ok)?;
+        open.passed = Some(passed.clone());
+        Ok(passed)
     }
 
     /// The attributes of a path, as far as they are not to be untrue.
@@ -448,6 +479,10 @@ impl Filesystem for Server {
         if !missing.is_empty() {
             return Err(io::Error::other(format!("the kernel lacks {missing:?}")));
         }
+        if self.options.passes() {
+            // The files are in no file system that is stacked itself.
+            let _ = config.set_max_stack_depth(1);
+        }
         if let Some(most) = self.options.max_background {
             let _ = config.set_max_background(most);
         }
@@ -628,7 +663,19 @@ impl Filesystem for Server {
             let file = File::options().read(true).write(writes).open(&path)?;
             Ok((shared.keep(ino, file), shared.open_flags(&path)))
         };
-        let deliver = |reply: ReplyOpen, (handle, flags)| reply.opened(handle, flags);
+        let (shared, passes) = (self.shared.clone(), self.options.passes());
+        let deliver = move |reply: ReplyOpen, (handle, flags)| {
+            if !passes {
+                return reply.opened(handle, flags);
+            }
+            match shared.pass(handle, |file| reply.open_backing(file)) {
+                Ok(passed) => reply.opened_passthrough(handle, flags, &passed),
+                Err(error) => {
+                    lock(&shared.files).remove(&handle.0);
+                    reply.refuse(errno(&error));
+                }
+            }
+        };
         self.answer("open", self.name(ino), reply, open, deliver);
     }
 
@@ -657,8 +704,28 @@ impl Filesystem for Server {
             let attributes = shared.entry(&path)?;
             Ok((attributes, shared.keep(attributes.ino, file), shared.open_flags(&full)))
         };
+        let (shared, passes) = (self.shared.clone(), self.options.passes());
         let deliver = move |reply: ReplyCreate, (attributes, handle, flags)| {
-            reply.created(&ttl, &attributes, Generation(0), handle, flags);
+            let generation = Generation(0);
+            if !passes {
+                return reply.created(&ttl, &attributes, generation, handle, flags);
+            }
+            match shared.pass(handle, |file| reply.open_backing(file)) {
+                Ok(passed) => {
+                    reply.created_passthrough(
+                        &ttl,
+                        &attributes,
+                        generation,
+                        handle,
+                        flags,
+                        &passed,
+                    );
+                }
+                Err(error) => {
+                    lock(&shared.files).remove(&handle.0);
+                    reply.refuse(errno(&error));
+                }
+            }
         };
         self.answer_at("create", (parent, name), reply, create, deliver);
     }

@@ -9,8 +9,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+const EPERM: i32 = 1;
 const EIO: i32 = 5;
 const EAGAIN: i32 = 11;
+const ELOOP: i32 = 40;
 
 fn mount(options: &[&str]) -> Option<Hostile> {
     let skip = |error: &std::io::Error| {
@@ -75,6 +77,41 @@ fn transfers_are_short() {
     let file = File::options().read(true).write(true).open(&path).unwrap();
     assert_eq!(file.read_at(&mut [0; 10_000], 0).unwrap(), 1000);
     assert_eq!(file.write_at(&[8; 10_000], 0).unwrap(), 500);
+}
+
+#[test]
+fn the_kernel_makes_transfers_that_are_passed_through() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root may pass files through");
+    }
+    // (Before Linux 6.9 there is none; and a stacked file system or a user namespace has none.)
+    let hostile = match Hostile::mount_in("/dev/shm".as_ref(), &["passthrough"]) {
+        Ok(hostile) => hostile,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let path = hostile.path().join("file");
+    let mut created = match File::create(&path) {
+        Ok(created) => created,
+        Err(error) if [Some(EPERM), Some(ELOOP)].contains(&error.raw_os_error()) => {
+            return println!("skipped: no passthrough: {error}");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    created.write_all(b"content").unwrap();
+    // Others that are open at the same time, and what replaces the name.
+    let opened = File::options().read(true).write(true).open(&path).unwrap();
+    opened.write_all_at(b"t", 0).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"tontent");
+    fs::write(hostile.path().join("other"), b"other").unwrap();
+    fs::rename(hostile.path().join("other"), &path).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"other");
+    created.write_all(b"!").unwrap();
+    let mut content = [0; 8];
+    opened.read_exact_at(&mut content, 0).unwrap();
+    assert_eq!(&content, b"tontent!");
+    for operation in ["read", "write"] {
+        assert_eq!(hostile.count(operation).unwrap().requests, 0, "{operation}");
+    }
 }
 
 #[test]

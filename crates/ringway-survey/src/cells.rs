@@ -35,6 +35,9 @@ pub struct Place {
     pub device: Option<String>,
     /// The linear device of the device mapper that it is on: blocks of it are made to fail.
     pub mapped: Option<String>,
+    /// The directory whose files the transfers are made of, and whose pages are cached, if the file
+    /// system forgets none of them (FUSE passthrough).
+    pub behind: Option<PathBuf>,
 }
 
 impl Place {
@@ -102,7 +105,10 @@ pub fn observe(place: &Place) -> io::Result<Row> {
         set("direct read", who(|at| request(direct, Request::Read { at: at * 8192, len: PAGE })));
         set("direct end", end(direct));
     }
-    let below = place.device.as_deref().and_then(backing_file);
+    let below = match &place.behind {
+        Some(dir) => Some(open(dir.join(Place::FILE), OFlags::RDONLY, Mode::empty())?),
+        None => place.device.as_deref().and_then(backing_file),
+    };
     observe_cache(&path, &buffered, below.as_ref(), &mut set)?;
     if place.writable {
         if let Some(answer) = buffered_write(&buffered)? {

@@ -1,6 +1,6 @@
 //! Observes each file system of this machine's kernel, as root, and compares it with what is
 //! recorded for the kernel's version: a cell that changes fails. `RINGWAY_PLACE=part-of-a-name`
-//! selects file systems.
+//! selects file systems, or several parts with a `|` between them.
 //!
 //! With `RINGWAY_RECORD=1` what is seen is recorded instead, and docs/file-systems.md written; with
 //! `RINGWAY_RECORD=print` it is only printed, in a guest whose disk is lost, and

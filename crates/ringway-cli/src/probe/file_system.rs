@@ -209,7 +209,9 @@ mod tests {
     /// Each type that was observed has something to say.
     #[test]
     fn what_is_recorded_can_be_read() {
-        for file_system in ["ext4", "xfs", "btrfs", "overlay", "tmpfs", "squashfs", "fuse"] {
+        for file_system in
+            ["ext4", "xfs", "btrfs", "overlay", "tmpfs", "squashfs", "fuse", "virtiofs"]
+        {
             let answers = observed(file_system, "6.18").unwrap().answers();
             assert!(answers.iter().any(|(label, _)| *label == "cached reads"), "{file_system}");
         }

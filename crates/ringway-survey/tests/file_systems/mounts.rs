@@ -26,10 +26,16 @@ enum Kind {
     Image(Image),
     /// Options of a FUSE connection, and rules (`crates/ringway-hostile/README.md`).
     Fuse(&'static [&'static str], &'static str),
+    /// The kernel makes the transfers of FUSE, on ext4.
+    FusePassthrough,
     /// NFS 4.2 from a server of this machine, which has it on ext4.
     Nfs,
     /// A directory of the machine that QEMU runs on, from QEMU's server for 9p; with options.
     Shared9p(&'static str),
+    /// Another one, from virtiofsd.
+    Virtiofs,
+    /// Of huge pages: its files are mapped and read, and `write(2)` is refused.
+    Huge,
 }
 
 /// A file system that is only read, made from a directory.
@@ -70,6 +76,8 @@ const PLACES: &[(&str, &str, Kind)] = &[
     ("ext4 on dm-integrity", "ext4", ext4_on(Device::Integrity)),
     ("ext4 on RAID 1", "ext4", ext4_on(Device::Raid1)),
     ("XFS", "xfs", XFS),
+    ("XFS, cached loop device", "xfs", xfs_on(Device::LoopCached)),
+    ("XFS on zram", "xfs", xfs_on(Device::Zram)),
     (SHARED, "xfs", XFS),
     ("XFS on dm-linear", "xfs", xfs_on(Device::Linear)),
     ("XFS on dm-crypt", "xfs", xfs_on(Device::Crypt)),
@@ -82,6 +90,7 @@ const PLACES: &[(&str, &str, Kind)] = &[
     ("f2fs on dm-linear", "f2fs", Kind::Device(Device::Linear, F2FS, "")),
     ("tmpfs", "tmpfs", TMPFS),
     ("ramfs", "ramfs", Kind::Memory("ramfs")),
+    ("hugetlbfs", "hugetlbfs", Kind::Huge),
     ("overlay on ext4", "overlay", Kind::Overlay(&EXT4)),
     ("overlay on XFS", "overlay", Kind::Overlay(&XFS)),
     ("overlay on tmpfs", "overlay", Kind::Overlay(&TMPFS)),
@@ -93,19 +102,22 @@ const PLACES: &[(&str, &str, Kind)] = &[
     ("FUSE", "fuse", Kind::Fuse(&[], "")),
     ("FUSE, direct I/O", "fuse", Kind::Fuse(&[], "* direct on")),
     ("FUSE, write-back cache", "fuse", Kind::Fuse(&["writeback-cache"], "")),
+    ("FUSE, passthrough", "fuse", Kind::FusePassthrough),
     ("NFS 4.2", "nfs4", Kind::Nfs),
     ("9p", "9p", Kind::Shared9p("cache=none")),
     ("9p, cached", "9p", Kind::Shared9p("cache=loose")),
+    ("virtiofs", "virtiofs", Kind::Virtiofs),
 ];
 
-/// The name under which QEMU shares its directory (`tests/kernels/guest.py`).
+/// The names under which QEMU and virtiofsd share directories (`tests/kernels/guest.py`).
 const SHARED_TAG: &str = "ringway";
+const VIRTIOFS_TAG: &str = "ringway-virtiofs";
 
 const SHARED: &str = "XFS, blocks shared with a copy";
 
-/// A part of the names of those that are wanted.
-pub fn wanted() -> String {
-    env::var("RINGWAY_PLACE").unwrap_or_default()
+/// Whether `RINGWAY_PLACE` has a part of the name, or one of several with a `|` between them.
+pub fn is_wanted(name: &str) -> bool {
+    env::var("RINGWAY_PLACE").unwrap_or_default().split('|').any(|part| name.contains(part))
 }
 
 /// The place of a row in the list.
@@ -114,11 +126,14 @@ pub fn position(name: &str) -> Option<usize> {
     PLACES.iter().position(|(one, ..)| *one == name)
 }
 
-/// Calls `test` with each that this kernel has and these tools make. `skip` gets the reasons why
-/// one is missing, but for those that the kernel was built without.
-fn each_mounted(skip: impl Fn(&str), mut test: impl FnMut(&'static (&str, &str, Kind), &Mounted)) {
-    let wanted = wanted();
-    for place in PLACES.iter().filter(|(name, ..)| name.contains(&wanted)) {
+/// Calls `test` with each of these that this kernel has and these tools make. `skip` gets the
+/// reasons why one is missing, but for those that the kernel was built without.
+fn each_mounted(
+    is_one: impl Fn(&str, &Kind) -> bool,
+    skip: impl Fn(&str),
+    mut test: impl FnMut(&'static (&str, &str, Kind), &Mounted),
+) {
+    for place in PLACES.iter().filter(|(name, _, kind)| is_wanted(name) && is_one(name, kind)) {
         let (name, file_system, kind) = place;
         if let Some(missing) = missing(file_system, kind) {
             println!("skipped: {name}: {missing}");
@@ -136,12 +151,21 @@ fn each_mounted(skip: impl Fn(&str), mut test: impl FnMut(&'static (&str, &str, 
 /// compare with.
 #[allow(dead_code, reason = "tests of other crates use it")]
 pub fn each_writable(skip: impl Fn(&str), mut test: impl FnMut(&'static str, &Path)) {
-    each_mounted(skip, |(name, _, kind), mounted| {
-        let is_wrong = matches!(kind, Kind::Device(Device::Zram, ..));
-        if is_writable(kind) && !is_wrong && *name != SHARED {
-            test(name, &mounted.dir);
-        }
-    });
+    let is_wrong = |kind: &Kind| matches!(kind, Kind::Device(Device::Zram, ..));
+    let is_one = |name: &str, kind: &Kind| is_writable(kind) && !is_wrong(kind) && name != SHARED;
+    each_mounted(is_one, skip, |(name, ..), mounted| test(name, &mounted.dir));
+}
+
+/// Calls `test` with the name of each that is only read, and with the file to read in it.
+#[allow(dead_code, reason = "tests of other crates use it")]
+pub fn each_read_only(skip: impl Fn(&str), mut test: impl FnMut(&'static str, &Path)) {
+    each_mounted(
+        |_, kind| !is_writable(kind),
+        skip,
+        |(name, ..), mounted| {
+            test(name, &mounted.dir.join(Place::FILE));
+        },
+    );
 }
 
 /// Calls `test` with a directory on zram. `skip` gets the reason why there is none, unless the
@@ -159,23 +183,28 @@ pub fn on_zram(skip: impl Fn(&str), test: impl FnOnce(&Path)) {
 }
 
 fn is_writable(kind: &Kind) -> bool {
-    !matches!(kind, Kind::Image(_) | Kind::OverlayAbove(_))
+    !matches!(kind, Kind::Image(_) | Kind::OverlayAbove(_) | Kind::Huge)
 }
 
 /// Calls `observe` with each.
 #[allow(dead_code, reason = "tests of other crates do not observe")]
 pub fn each(skip: impl Fn(&str), mut observe: impl FnMut(&Place)) {
-    each_mounted(skip, |(name, file_system, kind), mounted| {
-        observe(&Place {
-            name: (*name).to_owned(),
-            file_system: (*file_system).to_owned(),
-            dir: mounted.dir.clone(),
-            writable: is_writable(kind),
-            shared: *name == SHARED,
-            device: mounted.device.clone(),
-            mapped: mounted.mapped.clone(),
-        });
-    });
+    each_mounted(
+        |_, _| true,
+        skip,
+        |(name, file_system, kind), mounted| {
+            observe(&Place {
+                name: (*name).to_owned(),
+                file_system: (*file_system).to_owned(),
+                dir: mounted.dir.clone(),
+                writable: is_writable(kind),
+                shared: *name == SHARED,
+                device: mounted.device.clone(),
+                mapped: mounted.mapped.clone(),
+                behind: mounted.behind.clone(),
+            });
+        },
+    );
 }
 
 /// What the kernel was built without. A row that needs it is for other kernels.
@@ -183,8 +212,15 @@ fn missing(file_system: &str, kind: &Kind) -> Option<String> {
     let device = match kind {
         Kind::Device(device, ..) => device.missing(),
         Kind::Nfs => nfs::missing(),
-        Kind::Shared9p(_) if env::var_os("RINGWAY_GUEST").is_none() => {
+        Kind::Shared9p(_) | Kind::Virtiofs if env::var_os("RINGWAY_GUEST").is_none() => {
             Some("QEMU shares a directory with guests only".to_owned())
+        }
+        Kind::Huge if env::var_os("RINGWAY_GUEST").is_none() => {
+            Some("huge pages are reserved in guests only".to_owned())
+        }
+        Kind::Huge => {
+            let reserved = fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap_or_default();
+            matches!(reserved.trim(), "" | "0").then(|| "no huge pages are reserved".to_owned())
         }
         _ => None,
     };
@@ -208,6 +244,8 @@ struct Mounted {
     device: Option<String>,
     /// The linear device of the device mapper on it.
     mapped: Option<String>,
+    /// The directory that a server passes through.
+    behind: Option<PathBuf>,
     /// Dropped in this order.
     parts: Vec<Part>,
 }
@@ -253,7 +291,19 @@ impl Mounted {
                     dir: server.path(),
                     device: None,
                     mapped: None,
+                    behind: None,
                     parts: vec![Part::Other(Box::new(server))],
+                })
+            }
+            Kind::FusePassthrough => {
+                let below = Self::new(&EXT4)?;
+                let server = Hostile::mount_in(&below.dir, &["passthrough"])?;
+                Ok(Self {
+                    dir: server.path(),
+                    device: below.device.clone(),
+                    mapped: None,
+                    behind: Some(server.backing()),
+                    parts: vec![Part::Other(Box::new(server)), Part::Other(Box::new(below))],
                 })
             }
             Kind::Nfs => Self::nfs(Self::new(&EXT4)?),
@@ -261,6 +311,19 @@ impl Mounted {
                 let mut mounted = Self::in_dir()?;
                 let options = format!("trans=virtio,version=9p2000.L,msize=131072,{options}");
                 mounted.mount(&["-t", "9p", "-o", &options, SHARED_TAG])?;
+                Ok(mounted)
+            }
+            Kind::Virtiofs => {
+                let mut mounted = Self::in_dir()?;
+                mounted.mount(&["-t", "virtiofs", VIRTIOFS_TAG])?;
+                Ok(mounted)
+            }
+            Kind::Huge => {
+                let mut mounted = Self::in_dir()?;
+                mounted.mount(&["-t", "hugetlbfs", "hugetlbfs"])?;
+                // (Its length is a whole number of huge pages.)
+                let file = mounted.dir.join(Place::FILE);
+                run("fallocate", &["-l".as_ref(), "2097152".as_ref(), file.as_os_str()])?;
                 Ok(mounted)
             }
         }
@@ -272,7 +335,7 @@ impl Mounted {
         let mount_point = dir.path().join("mount");
         fs::create_dir(&mount_point)?;
         let parts = vec![Part::Other(Box::new(dir))];
-        Ok(Self { dir: mount_point, device: None, mapped: None, parts })
+        Ok(Self { dir: mount_point, device: None, mapped: None, behind: None, parts })
     }
 
     fn mount(&mut self, arguments: &[&str]) -> io::Result<()> {
