@@ -247,6 +247,7 @@ let close_with t ~failed =
     let result (request, state) =
       let cancelled = if failed then unknown else -Operation.ecanceled in
       if forked then in_parent
+      else if state = Withdrawn then request.early
       else if state <> Pushed then cancelled
       else
         match Hashtbl.find_opt results request.op with
