@@ -127,7 +127,7 @@ impl File {
     /// byte that is not cached: returns the number of bytes before that. The kernel may start to
     /// read the page of that byte.
     ///
-    /// 0 also means that the file cannot be read this way, or at all.
+    /// 0 also means that the file cannot be read this way (on tmpfs, for example), or at all.
     ///
     /// ```
     /// # use ringway_core::File;

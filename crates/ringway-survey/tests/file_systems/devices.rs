@@ -65,7 +65,7 @@ pub enum Part {
 impl Part {
     pub fn release(self) -> io::Result<()> {
         match &self {
-            Self::MountPoint(dir) => run("umount", &[dir.as_path()]).map(drop),
+            Self::MountPoint(dir) => unmount(dir),
             Self::Loop(device) => run("losetup", &["-d", device]).map(drop),
             Self::Zram(device) => release_zram(device),
             Self::Mapped => run("dmsetup", &["remove", "--retry", MAPPED]).map(drop),
@@ -73,6 +73,19 @@ impl Part {
             Self::Other(_) => Ok(()),
         }
     }
+}
+
+/// Another program may have a file open for a moment: a descriptor that a child has inherited, for
+/// example. What is still in use then goes with its last user, so that no directory is removed with
+/// a mount in it.
+fn unmount(dir: &Path) -> io::Result<()> {
+    for _ in 0..50 {
+        if run("umount", &[dir]).is_ok() {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    run("umount", &[Path::new("-l"), dir]).map(drop)
 }
 
 fn release_zram(device: &str) -> io::Result<()> {
