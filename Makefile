@@ -232,7 +232,7 @@ test-in-turn:
 	$(MAKE) -j3 test-side-by-side
 
 test-and-compile: test-crates meanwhile-compile-bindings
-test-side-by-side: test-native beside-test-managed meanwhile-test-go
+test-side-by-side: test-native beside-test-managed beside-test-go
 
 # Cargo would take part in make's job control, and compile with one processor.
 ALONE := env -u MAKEFLAGS -u MFLAGS
@@ -334,6 +334,7 @@ test-data-engines: ## DataFusion's reader, Ballista's shuffle, SQL and the progr
 
 # Makes a target next to others, `meanwhile` at a low priority. Its output is printed at its end, as
 # one block.
+NICE :=
 meanwhile-%: NICE := nice
 meanwhile-% beside-%:
 	@mkdir -p $(TARGET); status=0; \

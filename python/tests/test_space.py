@@ -148,6 +148,8 @@ async def test_a_write_is_untorn_or_refused(tmp_path: Path) -> None:
     if unit is None:
         return
     assert unit.min <= unit.max
+    if not unit.min <= PAGE <= unit.max:
+        return
     assert unit.max_segments >= 1
     async with ringway.open(path, "rb+", direct=True) as file:
         await file.write_untorn_at(page, PAGE, durable=True)
