@@ -1044,8 +1044,15 @@ def octets(data: Buffer) -> memoryview:
     view = memoryview(data)
     if not view.c_contiguous:
         raise TypeError("a contiguous buffer is needed, such as numpy.ascontiguousarray makes")
-    # A memoryview casts no view of several dimensions without elements, nor all formats.
-    return pickle.PickleBuffer(view).raw()
+    if not view.nbytes:  # (Of several dimensions it cannot be cast.)
+        return memoryview(b"" if view.readonly else bytearray())
+    try:
+        # It uses the object's buffer as `view` does. A view of a view would use that of `view`, and
+        # CPython's garbage collector crashes on a cycle that holds both (seen in 3.11).
+        return view.cast("B")
+    except TypeError:
+        # A format of several characters. (Such a memoryview of the program's becomes a view of it.)
+        return pickle.PickleBuffer(data).raw()
 
 
 async def _completed(

@@ -11,6 +11,7 @@ import os
 import re
 import stat
 import tracemalloc
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 
 import ringway
 from conftest import drop_cache
+from ringway._binary import octets
 
 pytestmark = pytest.mark.usefixtures("descriptors")
 
@@ -689,3 +691,24 @@ async def test_buffers_of_any_shape_and_format(tmp_path: Path, array: Any) -> No
         assert await file.read_ranges(ranges, out=np.zeros_like(array)) == [len(content)]
         with pytest.raises(TypeError):
             await file.write(np.arange(6).reshape(2, 3).T)
+
+
+def test_views_are_those_of_the_object() -> None:
+    """Not views of a view, on which CPython's garbage collector crashes if a cycle holds both."""
+    for whole in (
+        bytearray(16),
+        array("d", [1.0, 2.0]),
+        np.zeros((2, 3)),
+        np.zeros(2, ">f8"),
+        b"bytes",
+    ):
+        for data in (whole, memoryview(whole)):
+            view = octets(data)
+            assert (view.format, view.nbytes) == ("B", memoryview(whole).nbytes)
+            assert view.obj is whole
+    pairs = np.zeros(2, [("a", "i4"), ("b", "f8")])
+    assert octets(pairs).obj is pairs
+    for empty in (bytearray(), b"", np.zeros((0, 3)), memoryview(np.zeros((0, 3)))):
+        view = octets(empty)
+        assert not isinstance(view.obj, memoryview)
+        assert (view.nbytes, view.readonly) == (0, memoryview(empty).readonly)
