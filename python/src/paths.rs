@@ -55,11 +55,11 @@ pub fn call(
     engine.shared.start(py, Some(&path), async move { inner.call(work).await })
 }
 
-// The parameters are those of Python's function.
-#[allow(clippy::too_many_arguments)]
 /// Opens a file: `(File, stat)`. The flags are those of `open(2)`.
 ///
 /// Errors: those of `open(2)`; IsADirectoryError.
+// The parameters are those of Python's function.
+#[allow(clippy::too_many_arguments)]
 #[pyfunction]
 pub fn open(
     py: Python<'_>,

@@ -161,10 +161,7 @@ let aligned backend () =
 
 (* An untorn write is made, or refused with the reason; never made as a plain one. *)
 let untorn backend () =
-  let name = Printf.sprintf "untorn-%d" (Unix.getpid ()) in
-  let fd = Unix.openfile name [ O_RDWR; O_CREAT ] 0o600 in
-  Unix.unlink name;
-  Fun.protect ~finally:(fun () -> Unix.close fd) @@ fun () ->
+  with_file "" @@ fun fd ->
   with_queue backend @@ fun queue ->
   let page = Buffer.create_aligned 4096 in
   let refused operation =
@@ -182,10 +179,7 @@ let untorn backend () =
 
 (* Bytes are read and written as without it, and a refusal has a reason. *)
 let dont_cache backend () =
-  let name = Printf.sprintf "dont-cache-%d" (Unix.getpid ()) in
-  let fd = Unix.openfile name [ O_RDWR; O_CREAT ] 0o600 in
-  Unix.unlink name;
-  Fun.protect ~finally:(fun () -> Unix.close fd) @@ fun () ->
+  with_file "" @@ fun fd ->
   with_queue backend @@ fun queue ->
   let buffer = Buffer.create_aligned 8192 in
   Bigarray.Array1.fill buffer 'x';
