@@ -295,6 +295,12 @@ impl SharedEngine {
         }
     }
 
+    /// Whether a runtime's I/O driver or the program reaps what the calling thread begins. (For the
+    /// engine's thread it would be that thread, next to the runtime whose task waits.)
+    pub(crate) fn has_reactor_here(&self) -> bool {
+        !matches!(self.executor(), Executor::Other)
+    }
+
     /// Whether at least half of a lane's capacity is in use, or waited for, in the calling thread's
     /// shard.
     pub(crate) fn is_half_used(&self, lane: Lane) -> bool {

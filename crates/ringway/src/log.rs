@@ -1,13 +1,15 @@
 //! Group commit for append-only logs: the records of many tasks are written together and synced
 //! once.
 //!
-//! There is no background task. Records collect in a queue while a group is written. The task that
-//! is polled first after that completes the group and starts the next one.
+//! There is no background task. Records collect in a queue while a group is written. The runtime's
+//! I/O driver that reaps its completion, or the program, ends the group and begins the next one; no
+//! task is polled for that. After the engine's thread has reaped it, the task polled first does it.
 
 use crate::buffer::Content;
 use crate::fs::File;
 use crate::fs::pooled::clone_error;
 use ringway_core::{Buffer, Reason};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -15,11 +17,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 /// The default limit of bytes in a group.
 const DEFAULT_GROUP: usize = 1 << 20;
 /// The most records in a group: as many buffers as one system call writes (`IOV_MAX`).
 const MAX_RECORDS: usize = 1024;
+/// After a group that took at least this long, the next one gathers the records of the tasks that
+/// it wakes, and half as many syncs serve them. That takes one pass of the runtime: some tens of
+/// microseconds in which the disk has nothing to do.
+const SLOW_GROUP: Duration = Duration::from_micros(500);
+/// The most groups that a thread begins in a row.
+const MAX_GROUPS: usize = 2;
 
 /// An append-only log with group commit, for any number of tasks.
 ///
@@ -100,14 +110,16 @@ pub struct LogWriter {
 /// The log that all clones of a writer share.
 struct Log {
     file: File,
-    /// Separate from the file: the engine refers to the state while it wakes tasks, and the log may
+    /// Separate from the log: the engine refers to the state while it wakes tasks, and the log may
     /// be dropped meanwhile.
     state: Arc<Mutex<LogState>>,
-    /// Wakes all waiting appends when the group's write must be polled.
+    /// Advances the log when the group's write must be polled.
     waker: Waker,
 }
 
 struct LogState {
+    /// `None` once the log was dropped.
+    file: Option<File>,
     /// Waiting appends, by key.
     appends: Vec<Option<PendingAppend>>,
     /// Unused keys.
@@ -119,7 +131,10 @@ struct LogState {
     commit: Commit,
     /// The write must be polled.
     is_signalled: bool,
-    /// A group has just ended, so more records are about to come.
+    /// When the last group began, and how long it takes to be worth [gathering](SLOW_GROUP) after.
+    begun: Instant,
+    slow_group: Duration,
+    /// A group has just ended that took long, so the next one gathers more records.
     is_gathering: bool,
     /// The offset of the next record.
     end: u64,
@@ -149,10 +164,12 @@ enum AppendStage {
 /// The write and the sync of a group.
 enum Commit {
     None,
-    InFlight(Pin<Box<dyn Future<Output = io::Result<()>> + Send>>),
-    /// A task is polling it and will look for new signals.
-    Polled,
+    InFlight(CommitFuture),
+    /// This thread is polling it and will look for new signals.
+    Polled(ThreadId),
 }
+
+type CommitFuture = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 impl LogWriter {
     /// Appends to this file from the offset `end` on, which is its length. Data after `end` is
@@ -176,12 +193,15 @@ impl LogWriter {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let state = Arc::new(Mutex::new(LogState {
+            file: Some(file.clone()),
             appends: Vec::new(),
             free: Vec::new(),
             queue: VecDeque::new(),
             group: Vec::new(),
             commit: Commit::None,
             is_signalled: false,
+            begun: Instant::now(),
+            slow_group: SLOW_GROUP,
             is_gathering: false,
             end,
             max_group: DEFAULT_GROUP,
@@ -247,23 +267,28 @@ impl Future for Append<'_> {
             return Poll::Ready(Err(io::Error::from_raw_os_error(Reason::Forked.errno())));
         }
         let mut state = self.log.lock();
-        if let Some(record) = self.record.take() {
-            if let Some(error) = state.failed.as_ref().map(refused) {
-                drop(state);
-                drop(record);
-                return Poll::Ready(Err(error));
+        let mut old = None;
+        match (self.record.take(), self.key) {
+            (Some(record), _) => {
+                if let Some(error) = state.failed.as_ref().map(refused) {
+                    drop(state);
+                    drop(record);
+                    return Poll::Ready(Err(error));
+                }
+                self.key = Some(state.insert(record, cx.waker()));
             }
-            self.key = Some(state.insert(record, cx.waker()));
+            (None, Some(key)) if !state.is_done(key) => old = state.wait(key, cx.waker()),
+            (None, _) => {}
         }
         let Some(key) = self.key else { panic!("a future was polled after it completed") };
-        if !state.is_done(key) {
-            let old = state.wait(key, cx.waker());
-            drop(state);
-            drop(old);
-            self.log.advance(key);
+        if !state.is_done(key) && state.may_advance() {
+            advance(&self.log.state, state, &self.log.waker, Some(key));
             state = self.log.lock();
         }
         if !state.is_done(key) {
+            // Without the lock, because a waker may own anything.
+            drop(state);
+            drop(old);
             return Poll::Pending;
         }
         self.key = None;
@@ -290,24 +315,35 @@ impl Drop for Append<'_> {
     }
 }
 
-/// Wakes the waiting appends when the write of their group must be polled.
+/// Advances the log when the write of its group must be polled.
 struct CommitWaker(Weak<Mutex<LogState>>);
+
+thread_local! {
+    /// This thread is polling the write of a group, which may wake other logs.
+    static POLLS_COMMIT: Cell<bool> = const { Cell::new(false) };
+}
 
 impl Wake for CommitWaker {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        let Some(state) = self.0.upgrade() else { return };
-        let mut state = lock(&state);
+        let Some(shared) = self.0.upgrade() else { return };
+        let mut state = lock(&shared);
         state.is_signalled = true;
-        if matches!(state.commit, Commit::Polled) {
-            return; // The task that polls it looks again.
+        match (&state.commit, &state.file) {
+            // The thread that polls it looks again.
+            (Commit::Polled(_), _) => {}
+            // Many logs must not begin groups within each other.
+            (Commit::InFlight(_), Some(file))
+                if file.engine().inner.has_reactor_here() && !POLLS_COMMIT.get() =>
+            {
+                advance(&shared, state, &Waker::from(Arc::clone(&self)), None);
+            }
+            // Any of the tasks can do it, but each may be dropped or not polled for a while.
+            _ => {
+                let wakers = state.take_wakers();
+                drop(state);
+                wake(wakers);
+            }
         }
-        let wakers = state.take_wakers();
-        drop(state);
-        wake(wakers);
     }
 }
 
@@ -331,87 +367,111 @@ impl Log {
     fn lock(&self) -> MutexGuard<'_, LogState> {
         lock(&self.state)
     }
-
-    /// Completes the group that has been written and starts the next, as far as possible now. `own`
-    /// is the key of the caller, which looks at its own result afterwards.
-    fn advance(&self, own: usize) {
-        let mut state = self.lock();
-        loop {
-            let mut commit = match std::mem::replace(&mut state.commit, Commit::Polled) {
-                Commit::Polled => return,
-                Commit::InFlight(commit) if state.is_signalled => commit,
-                Commit::None if !state.queue.is_empty() && !state.defers(own) => {
-                    state.begin_group(&self.file)
-                }
-                Commit::None => {
-                    state.commit = Commit::None;
-                    // The caller has just deferred, unless it has its result. The other appends
-                    // were woken when the last group ended.
-                    let waiting = state.waiting(own);
-                    let waker = if let AppendStage::Queued(_) = waiting.stage {
-                        waiting.waker.take()
-                    } else {
-                        None
-                    };
-                    drop(state);
-                    return wake(waker);
-                }
-                in_flight => {
-                    state.commit = in_flight;
-                    return;
-                }
-            };
-            state.is_signalled = false;
-            drop(state);
-            // A record may panic when it is dropped. Then the result of the group is unknown.
-            let mut cx = Context::from_waker(&self.waker);
-            let polled = catch_unwind(AssertUnwindSafe(|| commit.as_mut().poll(&mut cx)));
-            let (polled, panic) = match polled {
-                Ok(polled) => (polled, None),
-                Err(panic) => (
-                    Poll::Ready(Err(io::Error::other("a record panicked when it was dropped"))),
-                    Some(panic),
-                ),
-            };
-            state = self.lock();
-            match polled {
-                Poll::Pending => {
-                    state.commit = Commit::InFlight(commit);
-                    if state.is_signalled {
-                        // It may have signalled itself in order to yield; poll it again after other
-                        // tasks.
-                        let wakers = state.take_wakers();
-                        drop(state);
-                        return wake(wakers);
-                    }
-                }
-                Poll::Ready(result) => {
-                    state.commit = Commit::None;
-                    if let AppendStage::Begun(_) = state.waiting(own).stage {
-                        state.waiting(own).waker = None;
-                    }
-                    let (wakers, records) = state.end_group(result);
-                    drop(state);
-                    wake(wakers);
-                    if let Some(panic) = panic {
-                        resume_unwind(panic);
-                    }
-                    drop((commit, records));
-                    state = self.lock();
-                }
-            }
-        }
-    }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        // A group in flight holds the file. In a forked child, the lock may be held forever.
-        if self.is_current() {
-            let commit = std::mem::replace(&mut self.lock().commit, Commit::None);
-            drop(commit);
+        // In a forked child, the lock may be held forever.
+        if !self.is_current() {
+            return;
+        }
+        let this = thread::current().id();
+        let mut state = self.lock();
+        let file = state.file.take();
+        // Another thread that polls the commit does not wait. If this one does, dropping a record
+        // has dropped the log, and the commit goes after its poll.
+        while matches!(state.commit, Commit::Polled(by) if by != this) {
+            drop(state);
+            thread::yield_now();
+            state = self.lock();
+        }
+        let commit = state.take_in_flight();
+        drop(state);
+        // A group in flight holds the file.
+        drop((commit, file));
+    }
+}
+
+/// Ends the group that has been written and begins the next, as far as possible now. A poll passes
+/// the key of its append as `own`, and looks at its own result afterwards.
+fn advance<'a>(
+    shared: &'a Mutex<LogState>,
+    mut state: MutexGuard<'a, LogState>,
+    waker: &Waker,
+    own: Option<usize>,
+) {
+    let (mut wakers, mut ended, mut panicked) = (Vec::new(), Vec::new(), None);
+    let mut begun = 0;
+    loop {
+        let in_flight = if state.is_signalled { state.take_in_flight() } else { None };
+        let mut commit = match in_flight {
+            Some(commit) => commit,
+            None if !state.may_begin() => break,
+            None if begun == MAX_GROUPS => {
+                wakers.append(&mut state.take_wakers());
+                break;
+            }
+            None if state.is_gathering && !own.is_some_and(|own| state.has_deferred(own)) => {
+                wakers.extend(own.and_then(|own| state.defer(own)));
+                break;
+            }
+            None => {
+                begun += 1;
+                state.begin_group()
+            }
+        };
+        state.commit = Commit::Polled(thread::current().id());
+        state.is_signalled = false;
+        drop(state);
+        let polled = poll(&mut commit, waker);
+        state = lock(shared);
+        state.commit = Commit::None;
+        match polled {
+            Ok(Poll::Pending) if state.file.is_some() => {
+                state.commit = Commit::InFlight(commit);
+                if state.is_signalled {
+                    // It may have signalled itself in order to yield; poll it again after other
+                    // tasks.
+                    wakers.append(&mut state.take_wakers());
+                }
+                break;
+            }
+            Ok(Poll::Pending) => {
+                // The log was dropped meanwhile.
+                ended.push((Some(commit), Vec::new()));
+                break;
+            }
+            Ok(Poll::Ready(result)) => {
+                let records = state.end_group(result, own, &mut wakers);
+                ended.push((Some(commit), records));
+            }
+            Err(panic) => {
+                panicked = Some(panic);
+                let error = io::Error::other("a record panicked when it was dropped");
+                let records = state.end_group(Err(error), own, &mut wakers);
+                ended.push((Some(commit), records));
+            }
         }
     }
+    drop(state);
+    wake(wakers);
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
+    }
+}
+
+/// Polls the write of a group. The error is what a record has panicked with when it was dropped; it
+/// leaves the result of the group unknown.
+fn poll(commit: &mut CommitFuture, waker: &Waker) -> thread::Result<Poll<io::Result<()>>> {
+    struct Restore;
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            POLLS_COMMIT.set(false);
+        }
+    }
+    POLLS_COMMIT.set(true);
+    let _restore = Restore;
+    catch_unwind(AssertUnwindSafe(|| commit.as_mut().poll(&mut Context::from_waker(waker))))
 }
 
 impl LogState {
@@ -465,22 +525,52 @@ impl LogState {
         keys.filter_map(|key| self.appends[*key].as_mut()?.waker.take()).collect()
     }
 
-    /// Whether the caller leaves starting the next group to a later poll; it must then be woken
-    /// again. The tasks whose records were just written were woken earlier and are about to append,
-    /// so they go first.
-    fn defers(&mut self, own: usize) -> bool {
-        if !self.is_gathering {
-            return false;
+    /// Whether a poll of an append has something to do.
+    fn may_advance(&self) -> bool {
+        match self.commit {
+            Commit::None => self.may_begin(),
+            Commit::InFlight(_) => self.is_signalled,
+            Commit::Polled(_) => false,
         }
+    }
+
+    fn may_begin(&self) -> bool {
+        matches!(self.commit, Commit::None) && !self.queue.is_empty()
+    }
+
+    fn take_in_flight(&mut self) -> Option<CommitFuture> {
+        match std::mem::replace(&mut self.commit, Commit::None) {
+            Commit::InFlight(commit) => Some(commit),
+            other => {
+                self.commit = other;
+                None
+            }
+        }
+    }
+
+    /// Whether this append has let others go first. The tasks whose records were just written were
+    /// woken earlier and are about to append.
+    fn has_deferred(&mut self, own: usize) -> bool {
         let waiting = self.waiting(own);
-        !matches!(waiting.stage, AppendStage::Queued(_))
-            || !std::mem::replace(&mut waiting.has_deferred, true)
+        waiting.has_deferred && matches!(waiting.stage, AppendStage::Queued(_))
+    }
+
+    /// Leaves beginning the next group to a later poll of this append, or to others if it has its
+    /// result. Returns the waker to call.
+    fn defer(&mut self, own: usize) -> Option<Waker> {
+        let waiting = self.waiting(own);
+        waiting.has_deferred = true;
+        let is_queued = matches!(waiting.stage, AppendStage::Queued(_));
+        if is_queued { waiting.waker.take() } else { None }
     }
 
     /// Starts writing the first records of the queue, which must not be empty.
-    fn begin_group(&mut self, file: &File) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> {
-        let (begin, mut records) = (self.end, Vec::new());
+    fn begin_group(&mut self) -> CommitFuture {
+        let most = self.queue.len().min(MAX_RECORDS);
+        let (begin, mut records) = (self.end, Vec::with_capacity(most));
+        self.group.reserve(most);
         self.is_gathering = false;
+        self.begun = Instant::now();
         while let Some(key) = self.queue.front().copied()
             && records.len() < MAX_RECORDS
         {
@@ -500,23 +590,39 @@ impl LogState {
             self.group.push(key);
             records.push(record);
         }
-        Box::pin(file.clone().write_records(records, begin))
+        let file = self.file.clone().expect("an append keeps the log");
+        Box::pin(file.write_records(records, begin))
     }
 
     /// Stores the result of each record of the group, and fails the queued records if it has
-    /// failed. Returns the wakers of all waiting appends, and the records that will not be written.
-    fn end_group(&mut self, result: io::Result<()>) -> (Vec<Waker>, Vec<AppendStage>) {
-        let wakers = self.take_wakers();
-        self.is_gathering = self.group.len() + self.queue.len() > 1;
-        for key in std::mem::take(&mut self.group) {
+    /// failed. Adds the wakers of those that are to be polled, without the caller's. Returns the
+    /// records that will not be written.
+    fn end_group(
+        &mut self,
+        result: io::Result<()>,
+        own: Option<usize>,
+        wakers: &mut Vec<Waker>,
+    ) -> Vec<AppendStage> {
+        let appends = self.group.len() + self.queue.len();
+        self.is_gathering = appends > 1 && self.begun.elapsed() >= self.slow_group;
+        wakers.reserve(appends);
+        let mut group = std::mem::take(&mut self.group);
+        for key in group.drain(..) {
             let waiting = self.waiting(key);
+            let waker = waiting.waker.take();
             match waiting.stage {
                 AppendStage::Begun(offset) => {
                     waiting.stage =
                         AppendStage::Done(result.as_ref().map(|()| offset).map_err(clone_error));
+                    wakers.extend(waker.filter(|_| own != Some(key)));
                 }
                 _ => drop(self.remove(key)),
             }
+        }
+        self.group = group;
+        // Otherwise the caller begins the next group.
+        if self.is_gathering || result.is_err() {
+            wakers.append(&mut self.take_wakers());
         }
         let mut records = Vec::new();
         if let Err(error) = result {
@@ -529,11 +635,113 @@ impl LogState {
             }
             self.failed = Some(error);
         }
-        (wakers, records)
+        records
     }
 }
 
 /// The error for appends to a log that has failed before.
 fn refused(error: &io::Error) -> io::Error {
     io::Error::other(format!("the log failed before and accepts no more records: {error}"))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::{Engine, FaultPlan, Reaping};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    type Waiting<'a> = Pin<Box<dyn Future<Output = io::Result<u64>> + 'a>>;
+
+    #[derive(Default)]
+    struct Counter(AtomicUsize);
+
+    impl Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Counter {
+        fn wakeups(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// A log whose next group gathers if the last one took `slow_group`.
+    fn log(slow_group: Duration) -> (Engine, LogWriter) {
+        // Delayed, so that no group ends in the poll that begins it.
+        let delay = FaultPlan::new(0).delay(1000, 1);
+        let builder = Engine::builder().shards(1).reaping(Reaping::Manual).faults(delay);
+        let engine = builder.build().unwrap();
+        let file = File::from_fd(tempfile::tempfile().unwrap().into(), &engine);
+        let log = LogWriter::new(file, 0).unwrap();
+        log.log.lock().slow_group = slow_group;
+        (engine, log)
+    }
+
+    /// An append of 10 bytes.
+    fn append(log: &LogWriter) -> Waiting<'_> {
+        Box::pin(log.append(vec![1; 10]))
+    }
+
+    fn poll_once(append: &mut Waiting, waker: &Waker) -> Poll<io::Result<u64>> {
+        append.as_mut().poll(&mut Context::from_waker(waker))
+    }
+
+    /// Reaps until no append waits, except those that are to be polled.
+    fn reap_all(engine: &Engine, log: &LogWriter) {
+        let end = Instant::now() + Duration::from_secs(20);
+        let is_done = |append: &PendingAppend| matches!(append.stage, AppendStage::Done(_));
+        while !log.log.lock().appends.iter().flatten().all(is_done) {
+            assert!(Instant::now() < end, "the appends are not over within 20 s");
+            engine.reap();
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whoever reaps a group ends it and begins the next one, although no append is polled.
+    #[test]
+    fn groups_need_no_poll() {
+        let (engine, log) = log(Duration::MAX);
+        let counters = [0, 1, 2].map(|_| Arc::new(Counter::default()));
+        let mut appends = [0, 1, 2].map(|_| append(&log));
+        for (append, counter) in appends.iter_mut().zip(&counters) {
+            assert!(poll_once(append, &counter.clone().into()).is_pending());
+        }
+        reap_all(&engine, &log);
+        for (at, append) in appends.iter_mut().enumerate() {
+            let Poll::Ready(offset) = poll_once(append, Waker::noop()) else {
+                panic!("the append is done")
+            };
+            assert_eq!(offset.unwrap(), at as u64 * 10);
+        }
+        assert!(counters.iter().all(|counter| counter.wakeups() == 1), "woken for nothing");
+    }
+
+    /// After a slow group, the appends that were woken go first, and the next group has them all.
+    #[test]
+    fn a_group_gathers_after_a_slow_one() {
+        let (engine, log) = log(Duration::ZERO);
+        let counter = Arc::new(Counter::default());
+        let waker = counter.clone().into();
+        let (mut first, mut queued, mut late) = (append(&log), append(&log), append(&log));
+        assert!(poll_once(&mut first, Waker::noop()).is_pending());
+        assert!(poll_once(&mut queued, &waker).is_pending());
+        let before = engine.stats().counts.pushed;
+        let end = Instant::now() + Duration::from_secs(20);
+        while counter.wakeups() == 0 {
+            assert!(Instant::now() < end, "the first group is not over within 20 s");
+            engine.reap();
+        }
+        assert!(poll_once(&mut first, Waker::noop()).is_ready());
+        for append in [&mut late, &mut queued] {
+            let woken = counter.wakeups();
+            assert!(poll_once(append, &waker).is_pending());
+            assert_eq!(counter.wakeups(), woken + 1, "an append that defers is polled again");
+            assert_eq!(engine.stats().counts.pushed, before, "the group has begun");
+        }
+        assert!(poll_once(&mut queued, &waker).is_pending());
+        reap_all(&engine, &log);
+        assert_eq!(engine.stats().counts.pushed, before + 2, "a write and a sync");
+    }
 }

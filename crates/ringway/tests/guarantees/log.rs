@@ -347,6 +347,62 @@ fn a_log_dropped_during_a_write_releases_its_file() {
     );
 }
 
+/// The same while a worker of a runtime may be ending the group and beginning the next.
+#[test]
+fn a_log_dropped_on_a_runtime_releases_its_file() {
+    on_each_backend("a_log_dropped_on_a_runtime_releases_its_file", |kind| {
+        let setup = Setup::new(kind, Executor::TokioThreads, |builder| builder);
+        setup.run(async |setup: Setup| {
+            for round in 0..200 {
+                let log = empty_log(&setup);
+                let mut appends: Vec<_> = (0..3).map(|_| begun(&log, record(1, 10))).collect();
+                appends.truncate(round % 3);
+                for _ in 0..round % 7 {
+                    thread::yield_now();
+                }
+                drop(appends);
+                let file = log.file().clone();
+                drop(log);
+                file.into_std().await.unwrap();
+            }
+        });
+    });
+}
+
+/// A record that panics when it is dropped ends the log there as well, and the worker goes on.
+#[test]
+fn a_record_that_panics_in_drop_on_a_runtime() {
+    on_each_backend("a_record_that_panics_in_drop_on_a_runtime", |kind| {
+        let setup = Setup::new(kind, Executor::TokioThreads, |builder| builder);
+        setup.run(async |setup: Setup| {
+            let log = empty_log(&setup);
+            // The caller that ends the group gets the panic if it is none of the runtime's.
+            let append = async |record: Buffer| {
+                let mut append = Box::pin(log.append(record));
+                poll_fn(|cx| {
+                    let polled = catch_unwind(AssertUnwindSafe(|| append.as_mut().poll(cx)));
+                    match polled {
+                        Ok(Poll::Ready(result)) => Poll::Ready(result),
+                        Ok(Poll::Pending) => Poll::Pending,
+                        Err(_) => {
+                            cx.waker().wake_by_ref();
+                            Poll::Pending
+                        }
+                    }
+                })
+                .await
+            };
+            let panics = append(PanickingBuffer::buffer(b"record"));
+            let others = [0, 1, 2].map(|mark| append(record(mark, 10).into()));
+            let (result, others) = futures::future::join(panics, join_all(others)).await;
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::Other);
+            assert!(others.into_iter().all(|other| other.is_err()), "the log has ended");
+            let error = log.append(record(9, 9)).await.unwrap_err();
+            assert!(error.to_string().contains("failed before"), "{error}");
+        });
+    });
+}
+
 /// When the append that drives the log is dropped, at any of its steps, the others continue.
 #[test]
 fn others_continue_after_a_drop() {
@@ -483,19 +539,24 @@ fn a_record_that_panics_in_drop() {
     });
 }
 
-/// The caller that ends the group gets the panic, like any caller that drops a panicking buffer.
+/// A poll that ends the group gets the panic, like any caller that drops a panicking buffer. Who
+/// reaps does not.
 fn a_panic_ends_the_log(
     setup: &Setup,
     log: &LogWriter,
     mut first: Append,
     [mut second, third, fourth]: [Append; 3],
 ) {
-    wait_for("the panic", || {
-        catch_unwind(AssertUnwindSafe(|| {
+    wait_for("the end of the group", || {
+        let polled = catch_unwind(AssertUnwindSafe(|| {
             setup.engine.reap();
             poll(&mut second)
-        }))
-        .is_err()
+        }));
+        match polled {
+            Ok(Poll::Ready(result)) => result.is_err(),
+            Ok(Poll::Pending) => false,
+            Err(_) => true,
+        }
     });
     drop(second);
     assert_eq!(end(setup, &mut first).unwrap_err().kind(), io::ErrorKind::Other);
