@@ -13,7 +13,9 @@ mod tokens;
 mod workers;
 
 use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, Wait};
-use crate::op::{CURRENT_POSITION, Cancel, Raw, SqeContext, SqeData, is_for_worker};
+use crate::op::{
+    CURRENT_POSITION, Cancel, Raw, SqeContext, SqeData, is_direct_for_worker, is_for_worker,
+};
 use crate::refusal::{Feature, Refusal, errno_of};
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, drain, poll_now, wait_readable};
@@ -817,8 +819,8 @@ impl<R: Entries> Backend for Uring<R> {
             return Ok(());
         };
         // (A transfer on a pipe would occupy the worker.)
-        let by_worker =
-            job.may_wait || job.file == FileKind::Storage && !job.direct && is_for_worker(&job.raw);
+        let is_large = if job.direct { is_direct_for_worker } else { is_for_worker };
+        let by_worker = job.may_wait || job.file == FileKind::Storage && is_large(&job.raw);
         self.unsubmitted.1 += 1;
         self.workers.begin(job.token, &job.raw, by_worker);
         entry.set_user_data(job.token.0);
