@@ -307,9 +307,10 @@ impl Queue {
         Ok(())
     }
 
-    /// Makes the polled descriptor readable for completions that no backend has signalled.
+    /// Makes the polled descriptor readable for completions that no backend has signalled. A forked
+    /// child must not: the descriptor is its parent's, and a ring's memory is not there.
     fn signal_ready(&mut self) {
-        if self.backends.polled && self.table.ready > 0 {
+        if self.backends.polled && self.table.ready > 0 && self.table.owner.is_current() {
             self.backends.main.wake();
         }
     }
