@@ -10,7 +10,7 @@ use crate::op::Raw;
 use crate::slots::Token;
 use crate::sys::eventfd::{LazyEventFd, Numbers, left, timespec};
 use crate::sys::{Number, RawFd, libc};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ const BACK_OFF: Duration = Duration::from_millis(1);
 /// Everything that is watched.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// Polls and stream transfers, in the order in which they came.
-    waiting: HashMap<Interest, Vec<Waiting>>,
+    /// Polls and stream transfers, by descriptor and events; in the order in which they came.
+    waiting: BTreeMap<Interest, Vec<Waiting>>,
     /// Timeouts and timers, sorted by time; and the time of each.
     alarms: BTreeSet<(Instant, Alarm)>,
     due: HashMap<Alarm, (Instant, Token)>,
@@ -46,6 +46,9 @@ pub(super) struct Watch {
 
 /// The input of poll(2): a descriptor, and `POLL*`.
 type Interest = (RawFd, i16);
+
+/// What poll(2) reports whether or not it was asked for.
+const ALWAYS_REPORTED: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
 
 struct Waiting {
     job: Job,
@@ -286,19 +289,22 @@ pub(super) struct PollSet {
 }
 
 impl PollSet {
-    /// The eventfd that wakes the thread comes first. Each descriptor is listed once for each set
-    /// of events, so that there are no more than poll(2) accepts (`RLIMIT_NOFILE`).
+    /// The eventfd that wakes the thread comes first. Each descriptor is listed once, with the
+    /// events of all who wait for it, so that there are no more than poll(2) accepts
+    /// (`RLIMIT_NOFILE`).
     fn fill(&mut self, watch: &Watch) {
         self.polls.clear();
         let wake = watch.wake.get().map_or(-1, Number::number);
         self.polls.push(libc::pollfd { fd: wake, events: libc::POLLIN, revents: 0 });
         if !self.back_off {
+            // (Sorted by descriptor.)
             let interests = watch.waiting.keys().filter(|interest| !watch.in_use(**interest));
-            self.polls.extend(interests.map(|(fd, events)| libc::pollfd {
-                fd: *fd,
-                events: *events,
-                revents: 0,
-            }));
+            for &(fd, events) in interests {
+                match self.polls[1..].last_mut() {
+                    Some(last) if last.fd == fd => last.events |= events,
+                    _ => self.polls.push(libc::pollfd { fd, events, revents: 0 }),
+                }
+            }
         }
     }
 
@@ -441,12 +447,29 @@ fn take_ready(
     tries: &mut Vec<Waiting>,
     deferred: &mut Deferred,
 ) {
-    let interest = (poll.fd, poll.events);
+    let of_descriptor = (poll.fd, i16::MIN)..=(poll.fd, i16::MAX);
+    let interests: Vec<_> = state.watch.waiting.range(of_descriptor).map(|(key, _)| *key).collect();
+    for interest in interests {
+        let revents = poll.revents & (interest.1 | ALWAYS_REPORTED);
+        if revents != 0 {
+            take_ready_interest(state, interest, revents, tries, deferred);
+        }
+    }
+}
+
+/// Handles what waits for these events of a ready descriptor.
+fn take_ready_interest(
+    state: &mut PoolState,
+    interest: Interest,
+    revents: i16,
+    tries: &mut Vec<Waiting>,
+    deferred: &mut Deferred,
+) {
     let mut stay = Vec::new();
     for waiting in state.watch.waiting.remove(&interest).into_iter().flatten() {
         let job = waiting.job;
         if matches!(job.raw, Raw::Poll(_)) {
-            let result = match poll.revents {
+            let result = match revents {
                 revents if revents & libc::POLLNVAL != 0 => -i64::from(libc::EBADF),
                 revents => i64::from(revents as u16),
             };
