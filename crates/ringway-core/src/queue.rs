@@ -226,8 +226,12 @@ impl Queue {
         let mut delivered = 0;
         // (`ready` may be less than the entries in `done`: some may be of abandoned operations.)
         for _ in 0..table.ready {
-            let Some(id) = table.next_done() else { break };
-            if table.slots.get(id.0).is_some_and(|flight| !is_one(flight.operation.user_data)) {
+            // (It leaves the list only after `is_one`, which may panic.)
+            let Some(id) = table.first_done() else { break };
+            let user_data = table.slots.get(id.0).map(|flight| flight.operation.user_data);
+            let matches = user_data.is_none_or(&mut *is_one);
+            table.done.pop_front();
+            if !matches {
                 table.done.push_back(id.0);
             } else if let Some(completion) = table.take(id) {
                 delivered += 1;

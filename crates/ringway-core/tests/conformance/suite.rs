@@ -124,6 +124,7 @@ const CASES: &[Case] = cases! {
         raw::registered_memory,
         raw::reaping_selected_operations,
         raw::reaping_selected_operations_while_others_wait,
+        raw::a_panic_while_reaping_selected_operations,
         raw::ids_are_numbers,
         closing::with_operations_in_flight,
         closing::close_returns_how_many_are_left,
