@@ -172,10 +172,14 @@ impl<T: Default> InFlight<T> {
         }
     }
 
-    /// True if this result completes an operation on the fast path.
+    /// True if this result completes an operation on the fast path. (A count of more bytes than the
+    /// transfer has, of a driver or server with a fault, is not taken over.)
     #[inline]
     pub(super) fn is_final(&self, result: i64) -> bool {
-        result >= 0 && (result as u64 == self.progress.total() || !self.operation.exact)
+        let Ok(done) = u64::try_from(result) else { return false };
+        let total = self.progress.total();
+        let may_be_other = || done < total || !self.operation.raw.is_transfer();
+        done == total || !self.operation.exact && may_be_other()
     }
 
     /// The result of an untorn write for an attempt that is not retried: whole, or an error.
@@ -662,6 +666,31 @@ mod tests {
                 assert_eq!(retried, again, "{what}, errno {errno}, after {retries} retries");
             }
         }
+    }
+
+    /// A driver or a server that counts more bytes than were requested must not make a buffer
+    /// longer than its memory.
+    #[test]
+    fn no_transfer_has_more_bytes_than_requested() {
+        let file = File::from(std::fs::File::open(DEVICE).unwrap());
+        let mut flight: InFlight = InFlight {
+            operation: ManuallyDrop::new(op::read_spare(&file, Vec::with_capacity(8), 0)),
+            ..Default::default()
+        };
+        flight.begin();
+        let total = flight.progress.total() as i64;
+        assert!(flight.is_final(total) && flight.is_final(total - 1));
+        assert!(!flight.is_final(total + 1) && !flight.is_final(-1));
+        let Resources::Spare(spare) = &mut flight.operation.resources else { panic!() };
+        spare.uninit().fill(std::mem::MaybeUninit::new(7));
+        op::commit_spare(&mut flight.operation, total + 1);
+        let resources = std::mem::replace(&mut flight.operation.resources, Resources::None);
+        let Resources::Spare(spare) = resources else { panic!() };
+        assert_eq!(Vec::try_from(spare).unwrap(), vec![7; total as usize]);
+        // What is no transfer returns other numbers: events, descriptors.
+        flight.operation = ManuallyDrop::new(op::poll(&file, op::Readiness::READABLE));
+        flight.begin();
+        assert!(flight.is_final(1));
     }
 
     /// Made again after its time limit, an operation would take effect although it is reported as
