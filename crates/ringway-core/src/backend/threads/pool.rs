@@ -16,7 +16,7 @@ use crate::refusal::errno_of;
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, Numbers, wait_readable};
 use crate::sys::{RawFd, libc};
-use crate::thread::{SYSTEM_CALL_STACK, start_thread};
+use crate::thread::{PROGRAM_STACK, SYSTEM_CALL_STACK, start_thread};
 use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::io;
@@ -133,6 +133,10 @@ impl Role {
             Self::Closure => c"ringway-call",
             Self::Watcher => c"ringway-watch",
         }
+    }
+
+    fn stack_size(self) -> usize {
+        if self == Self::Closure { PROGRAM_STACK } else { SYSTEM_CALL_STACK }
     }
 
     fn of(task: &Task) -> Self {
@@ -748,7 +752,7 @@ fn start_open(shared: &Arc<Shared>, token: Token, open: DetachedOpen) {
 /// owner is woken, which may have to do its work.
 fn start(shared: &Arc<Shared>, role: Role) {
     let own = Arc::clone(shared);
-    let started = start_thread(role.thread_name(), SYSTEM_CALL_STACK, move || match role {
+    let started = start_thread(role.thread_name(), role.stack_size(), move || match role {
         Role::Watcher => watch::run(&own),
         lane => work(&own, lane),
     });
