@@ -211,7 +211,8 @@ impl<T: Default> InFlight<T> {
     }
 
     /// EINTR, EAGAIN, and an unrequested ECANCELED are retried, not reported; but not EAGAIN or
-    /// ECANCELED that a file system answers to a blocking call, which `by_thread` says was made.
+    /// ECANCELED that a file system answers to a blocking call, which `by_thread` says was made,
+    /// nor what one that is not well known answers to a sync.
     pub(super) fn should_retry(&self, errno: i32, by_thread: bool) -> bool {
         if self.cancel_cause != CancelCause::None {
             return false;
@@ -245,6 +246,9 @@ impl<T: Default> InFlight<T> {
             libc::ECANCELED if by_thread || self.operation.raw.is_sync() => {
                 self.is_well_known() && self.retries <= MAX_CANCELED
             }
+            // A file system may answer it to a sync. As with any other error, data may be lost, of
+            // which the kernel tells once: a second sync would succeed.
+            libc::EINTR if self.operation.raw.is_sync() => self.is_well_known(),
             libc::EINTR | libc::ECANCELED => true,
             _ => false,
         }
@@ -665,6 +669,28 @@ mod tests {
                 let retried = flight.should_retry(errno, by_thread);
                 assert_eq!(retried, again, "{what}, errno {errno}, after {retries} retries");
             }
+        }
+    }
+
+    /// Of a file system that is not known, EINTR of a sync may be the error of lost data.
+    #[cfg(ringway_linux)]
+    #[test]
+    fn an_interrupted_sync_is_retried_on_well_known_file_systems_only() {
+        let file = File::from(std::fs::File::open("/proc/self/stat").unwrap());
+        let sync = || op::fdatasync(&file);
+        let write = || op::write_dsync(&file, vec![0; 1], 0);
+        let read = || op::read(&file, vec![0; 1], 0);
+        type Make<'a> = &'a dyn Fn() -> Operation;
+        let cases: [(Make<'_>, bool); 3] = [(&sync, false), (&write, false), (&read, true)];
+        for (make, is_retried) in cases {
+            let mut flight =
+                InFlight::<()> { operation: ManuallyDrop::new(make()), ..Default::default() };
+            for by_thread in [false, true] {
+                assert_eq!(flight.should_retry(libc::EINTR, by_thread), is_retried);
+            }
+            // Then its file system counts as a well-known one.
+            flight.operation.file = None;
+            assert!(flight.should_retry(libc::EINTR, true));
         }
     }
 
