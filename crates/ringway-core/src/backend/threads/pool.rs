@@ -108,6 +108,8 @@ pub(super) enum TaskResult {
     Wait {
         nowait: bool,
     },
+    /// The blocking call on a stream that was ready found that it is not.
+    FalselyReady,
     /// It may wait forever, so it needs a thread of its own.
     Open(DetachedOpen),
 }
@@ -608,8 +610,14 @@ impl PoolState {
             TaskResult::Done(result) => {
                 self.push_event(job.token, EventKind::Result(result), deferred)
             }
-            TaskResult::Wait { .. } | TaskResult::Open(_) if cancelled => {
+            TaskResult::Wait { .. } | TaskResult::FalselyReady | TaskResult::Open(_)
+                if cancelled =>
+            {
                 self.push_event(job.token, CANCELED, deferred)
+            }
+            TaskResult::FalselyReady => {
+                self.watch.insert_falsely_ready(*job);
+                self.attend_watch(deferred);
             }
             TaskResult::Wait { nowait } => {
                 self.watch.insert(*job, nowait);
@@ -947,7 +955,7 @@ fn call_ready_stream(raw: &Raw, calls: &mut u64) -> TaskResult {
         raw.call()
     });
     match i32::try_from(-result) {
-        Ok(libc::EAGAIN) => TaskResult::Wait { nowait: false },
+        Ok(libc::EAGAIN) => TaskResult::FalselyReady,
         _ => TaskResult::Done(result),
     }
 }

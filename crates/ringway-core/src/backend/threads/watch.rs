@@ -42,6 +42,8 @@ pub(super) struct Watch {
     until: Option<Instant>,
     /// Some of the waiting jobs were cancelled.
     cancelled: bool,
+    /// A call found that a stream was not ready: pause before the next poll(2).
+    back_off: bool,
 }
 
 /// The input of poll(2): a descriptor, and `POLL*`.
@@ -132,6 +134,13 @@ impl Watch {
         let waiting = Waiting { job, nowait, cancelled: false };
         self.waiting.entry(interest(&job.raw)).or_default().push(waiting);
         self.wake();
+    }
+
+    /// Takes back a transfer on a stream that poll(2) reported as ready and the blocking call did
+    /// not: a nonblocking one that another reader was faster on, or one without a poll of its own.
+    pub fn insert_falsely_ready(&mut self, job: Job) {
+        self.back_off = true;
+        self.insert(job, false);
     }
 
     pub fn set_timer(&mut self, token: Token, at: Instant) {
@@ -377,6 +386,7 @@ pub(super) fn poll_once<'a>(
     limit: Option<Duration>,
     deferred: &mut Deferred,
 ) -> MutexGuard<'a, PoolState> {
+    poll_set.back_off |= std::mem::take(&mut state.watch.back_off);
     poll_set.fill(&state.watch);
     let next = state
         .watch
