@@ -226,8 +226,12 @@ impl Queue {
         let mut delivered = 0;
         // (`ready` may be less than the entries in `done`: some may be of abandoned operations.)
         for _ in 0..table.ready {
-            let Some(id) = table.next_done() else { break };
-            if table.slots.get(id.0).is_some_and(|flight| !is_one(flight.operation.user_data)) {
+            // (It leaves the list only after `is_one`, which may panic.)
+            let Some(id) = table.first_done() else { break };
+            let user_data = table.slots.get(id.0).map(|flight| flight.operation.user_data);
+            let matches = user_data.is_none_or(&mut *is_one);
+            table.done.pop_front();
+            if !matches {
                 table.done.push_back(id.0);
             } else if let Some(completion) = table.take(id) {
                 delivered += 1;
@@ -307,9 +311,10 @@ impl Queue {
         Ok(())
     }
 
-    /// Makes the polled descriptor readable for completions that no backend has signalled.
+    /// Makes the polled descriptor readable for completions that no backend has signalled. A forked
+    /// child must not: the descriptor is its parent's, and a ring's memory is not there.
     fn signal_ready(&mut self) {
-        if self.backends.polled && self.table.ready > 0 {
+        if self.backends.polled && self.table.ready > 0 && self.table.owner.is_current() {
             self.backends.main.wake();
         }
     }

@@ -8,6 +8,10 @@ use std::io;
 /// The stack size of a thread that only makes system calls.
 pub(crate) const SYSTEM_CALL_STACK: usize = 256 << 10;
 
+/// The stack size of a thread that runs the program's code: that of a thread of the standard
+/// library.
+pub(crate) const PROGRAM_STACK: usize = 2 << 20;
+
 /// The largest stack that a thread gets because the program's thread-local variables do not fit
 /// into a smaller one.
 #[cfg(ringway_linux)]

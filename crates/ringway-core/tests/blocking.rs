@@ -141,3 +141,20 @@ fn new_work_is_done_after_many_closures_were_blocked() -> io::Result<()> {
     );
     Ok(())
 }
+
+/// A closure has the stack that a thread of the standard library has: `remove_dir_all` recurses as
+/// deep as the directories are. (With less, an overflow ends the process.)
+#[test]
+fn a_closure_has_a_stack_for_the_programs_code() -> Result<(), Box<dyn std::error::Error>> {
+    fn use_stack(kib: usize) -> usize {
+        let block = std::hint::black_box([kib as u8; 1024]);
+        if kib == 0 { 0 } else { usize::from(block[kib % 1024] == kib as u8) + use_stack(kib - 1) }
+    }
+    for mut queue in queues() {
+        let (sender, receiver) = mpsc::channel();
+        queue.push(op::blocking(move || sender.send(use_stack(1000)).unwrap()))?;
+        assert_eq!(queue.reap(1)?.next().unwrap().result, Ok(0));
+        assert_eq!(receiver.recv(), Ok(1000));
+    }
+    Ok(())
+}

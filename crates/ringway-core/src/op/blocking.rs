@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Runs `work` on a thread of the queue, on every backend. The result is 0.
 ///
 /// `work` owns what it uses, and returns its own result by other means (a channel, for example).
-/// Closures have threads of their own, so that they delay only each other, never a transfer or a
-/// sync.
+/// Closures have threads of their own, with a stack of 2 MiB as in the standard library, so that
+/// they delay only each other, never a transfer or a sync.
 ///
 /// If it is cancelled before it starts, `work` is dropped without being called, and the operation
 /// fails with ECANCELED. Once started it runs to its end, even if its operation is abandoned or the

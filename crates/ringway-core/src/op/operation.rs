@@ -514,6 +514,7 @@ pub(crate) fn commit_spare(operation: &mut Operation, result: i64) {
     if let (Resources::Spare(spare), Ok(bytes @ 1..)) =
         (&mut operation.resources, usize::try_from(result))
     {
+        let bytes = bytes.min(spare.len());
         // SAFETY: the result of a read is the number of bytes that the kernel has written from the
         // start; of several pieces, those without a gap between them. `read_spare` set the length,
         // and `set_addresses` the address.

@@ -227,7 +227,8 @@ impl File {
             match result {
                 0 => break,
                 INTERRUPTED => {}
-                more => read += usize::try_from(more).ok()?,
+                // (A driver with a fault may count more bytes than there is room for.)
+                more => read += usize::try_from(more).ok()?.min(len - read),
             }
         }
         Some(read)

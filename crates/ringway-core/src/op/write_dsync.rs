@@ -104,10 +104,17 @@ impl WriteDsync {
         if written <= 0 {
             return written;
         }
-        match (Fsync { fd: self.0.fd, data_only: true }).call() {
-            0.. => written,
-            error => error,
-        }
+        durable(written, (Fsync { fd: self.0.fd, data_only: true }).call())
+    }
+}
+
+/// The result of a write and its sync. After EINTR of the sync neither is repeated: the write may
+/// append, and a second sync would succeed if that was the error of lost data.
+fn durable(written: i64, synced: i64) -> i64 {
+    match i32::try_from(-synced) {
+        Ok(libc::EINTR) => -i64::from(libc::EIO),
+        _ if synced < 0 => synced,
+        _ => written,
     }
 }
 
@@ -133,5 +140,19 @@ mod linux {
             let flags = libc::RWF_DSYNC | self.0.flags.bits();
             Some(self.0.iocb()?.rw_flags(flags as u32))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The queue repeats what ends with EINTR, and a write that appends would be made twice.
+    #[test]
+    fn an_interrupted_sync_is_an_error_that_is_not_retried() {
+        let error = |errno: i32| -i64::from(errno);
+        assert_eq!(durable(7, 0), 7);
+        assert_eq!(durable(7, error(libc::ENOSPC)), error(libc::ENOSPC));
+        assert_eq!(durable(7, error(libc::EINTR)), error(libc::EIO));
     }
 }

@@ -100,7 +100,7 @@ impl SubmissionForms for WriteFile {
             match (Write { fd, buf, len, offset: CURRENT_POSITION, flags: RwFlags::NONE }).call() {
                 0 => break -i64::from(libc::ENOSPC),
                 more @ 1.. => written += more as usize,
-                error if error == -i64::from(libc::EINTR) => {}
+                // (After EINTR the caller makes the whole call again.)
                 error => break error,
             }
         };

@@ -172,10 +172,14 @@ impl<T: Default> InFlight<T> {
         }
     }
 
-    /// True if this result completes an operation on the fast path.
+    /// True if this result completes an operation on the fast path. (A count of more bytes than the
+    /// transfer has, of a driver or server with a fault, is not taken over.)
     #[inline]
     pub(super) fn is_final(&self, result: i64) -> bool {
-        result >= 0 && (result as u64 == self.progress.total() || !self.operation.exact)
+        let Ok(done) = u64::try_from(result) else { return false };
+        let total = self.progress.total();
+        let may_be_other = || done < total || !self.operation.raw.is_transfer();
+        done == total || !self.operation.exact && may_be_other()
     }
 
     /// The result of an untorn write for an attempt that is not retried: whole, or an error.
@@ -207,7 +211,8 @@ impl<T: Default> InFlight<T> {
     }
 
     /// EINTR, EAGAIN, and an unrequested ECANCELED are retried, not reported; but not EAGAIN or
-    /// ECANCELED that a file system answers to a blocking call, which `by_thread` says was made.
+    /// ECANCELED that a file system answers to a blocking call, which `by_thread` says was made,
+    /// nor what one that is not well known answers to a sync.
     pub(super) fn should_retry(&self, errno: i32, by_thread: bool) -> bool {
         if self.cancel_cause != CancelCause::None {
             return false;
@@ -241,6 +246,9 @@ impl<T: Default> InFlight<T> {
             libc::ECANCELED if by_thread || self.operation.raw.is_sync() => {
                 self.is_well_known() && self.retries <= MAX_CANCELED
             }
+            // A file system may answer it to a sync. As with any other error, data may be lost, of
+            // which the kernel tells once: a second sync would succeed.
+            libc::EINTR if self.operation.raw.is_sync() => self.is_well_known(),
             libc::EINTR | libc::ECANCELED => true,
             _ => false,
         }
@@ -662,6 +670,53 @@ mod tests {
                 assert_eq!(retried, again, "{what}, errno {errno}, after {retries} retries");
             }
         }
+    }
+
+    /// Of a file system that is not known, EINTR of a sync may be the error of lost data.
+    #[cfg(ringway_linux)]
+    #[test]
+    fn an_interrupted_sync_is_retried_on_well_known_file_systems_only() {
+        let file = File::from(std::fs::File::open("/proc/self/stat").unwrap());
+        let sync = || op::fdatasync(&file);
+        let write = || op::write_dsync(&file, vec![0; 1], 0);
+        let read = || op::read(&file, vec![0; 1], 0);
+        type Make<'a> = &'a dyn Fn() -> Operation;
+        let cases: [(Make<'_>, bool); 3] = [(&sync, false), (&write, false), (&read, true)];
+        for (make, is_retried) in cases {
+            let mut flight =
+                InFlight::<()> { operation: ManuallyDrop::new(make()), ..Default::default() };
+            for by_thread in [false, true] {
+                assert_eq!(flight.should_retry(libc::EINTR, by_thread), is_retried);
+            }
+            // Then its file system counts as a well-known one.
+            flight.operation.file = None;
+            assert!(flight.should_retry(libc::EINTR, true));
+        }
+    }
+
+    /// A driver or a server that counts more bytes than were requested must not make a buffer
+    /// longer than its memory.
+    #[test]
+    fn no_transfer_has_more_bytes_than_requested() {
+        let file = File::from(std::fs::File::open(DEVICE).unwrap());
+        let mut flight: InFlight = InFlight {
+            operation: ManuallyDrop::new(op::read_spare(&file, Vec::with_capacity(8), 0)),
+            ..Default::default()
+        };
+        flight.begin();
+        let total = flight.progress.total() as i64;
+        assert!(flight.is_final(total) && flight.is_final(total - 1));
+        assert!(!flight.is_final(total + 1) && !flight.is_final(-1));
+        let Resources::Spare(spare) = &mut flight.operation.resources else { panic!() };
+        spare.uninit().fill(std::mem::MaybeUninit::new(7));
+        op::commit_spare(&mut flight.operation, total + 1);
+        let resources = std::mem::replace(&mut flight.operation.resources, Resources::None);
+        let Resources::Spare(spare) = resources else { panic!() };
+        assert_eq!(Vec::try_from(spare).unwrap(), vec![7; total as usize]);
+        // What is no transfer returns other numbers: events, descriptors.
+        flight.operation = ManuallyDrop::new(op::poll(&file, op::Readiness::READABLE));
+        flight.begin();
+        assert!(flight.is_final(1));
     }
 
     /// Made again after its time limit, an operation would take effect although it is reported as

@@ -298,6 +298,13 @@ impl<T: Default> Table<T> {
         }
     }
 
+    /// The operation that [`next_done`](Self::next_done) returns next.
+    pub(super) fn first_done(&mut self) -> Option<OpId> {
+        let id = self.next_done()?;
+        self.done.push_front(id.0);
+        Some(id)
+    }
+
     /// Whether an operation that is done has succeeded, or its error. `None` if it is not done.
     pub fn result(&self, id: OpId) -> Option<Result<(), Error>> {
         if self.slots.state(id.0)? != SlotState::Done {

@@ -123,6 +123,8 @@ pub const STATX_BTIME: u32 = 0x800;
 pub const STATX_MNT_ID: u32 = 0x1000;
 pub const POLLIN: i16 = 1;
 pub const POLLOUT: i16 = 4;
+pub const POLLERR: i16 = 8;
+pub const POLLHUP: i16 = 0x10;
 pub const POLLNVAL: i16 = 0x20;
 
 #[derive(Clone, Copy, Debug)]

@@ -161,8 +161,26 @@ pub fn fork(world: &World) {
     let registers = queue.register_file(&files[0]).is_ok();
     let arena = Arena::new(4096, 2);
     let before = queue.stats().counts;
+    // A queue whose descriptor is polled, with a completion that is not taken: its descriptor must
+    // not be signalled by the child, nor its ring be touched.
+    let mut polled = world.queue();
+    polled.poll_fd().unwrap();
+    let timeout = polled.push(op::timeout(60_000 * MS)).unwrap();
+    polled.push(op::nop()).unwrap();
+    while polled.submit().unwrap() == 0 {
+        std::thread::sleep(MS);
+    }
     let status = forked(|| {
         let child = Some(libc::ECHILD);
+        assert!(polled.cancel_all() == 0 && !polled.cancel(timeout) && !polled.abandon(timeout));
+        assert!(polled.submit().unwrap_err().raw_os_error() == child);
+        assert!(polled.reap(1).unwrap_err().raw_os_error() == child);
+        let untaken = polled.reap_matching(1, |_| true, |_| ());
+        assert!(untaken.unwrap_err().raw_os_error() == child);
+        assert!(polled.poll_fd().unwrap_err().raw_os_error() == child);
+        assert!(polled.close(MS).unwrap_err().raw_os_error() == child);
+        let error = std::io::Error::from_raw_os_error(libc::EIO);
+        assert!(polled.fail(&error, MS).unwrap_err().raw_os_error() == child);
         assert!(queue.register_file(&others).unwrap_err().errno == libc::ECHILD);
         assert!(queue.register_file(&files[0]).unwrap_err().errno == libc::ECHILD);
         assert!(queue.register_arena(&arena).unwrap_err().errno == libc::ECHILD);
@@ -184,6 +202,7 @@ pub fn fork(world: &World) {
         assert!(own.result(op::read(&files[0], vec![0; 8], 0)) == Ok(8));
     });
     assert_eq!(status, 0, "the child found something wrong");
+    assert_eq!(polled.reap(1).unwrap().count(), 1);
     // (More than the read takes, which else might end before the poll looks.)
     write_all(&writer, b"text, more");
     let done = queue.completions();

@@ -1,11 +1,12 @@
 //! The API under the bindings for other languages: operations made from addresses, borrowed
 //! descriptors, ids as numbers, and reaping of selected operations.
 
-use super::world::{World, buffer_for, pattern, pipe};
+use super::world::{MS, World, buffer_for, pattern, pipe};
 use ringway_core::op::{self, Position};
 use ringway_core::refusal::Feature;
 use ringway_core::{BackendKind, File, OpId, Operation};
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub fn borrowed_descriptors(world: &World) {
     for owner in world.files("borrowed", &pattern(0, 8192)) {
@@ -195,4 +196,21 @@ pub fn ids_are_numbers(world: &World) {
     }
     assert_eq!(OpId::from_bits(0), None);
     assert_eq!(OpId::from_bits(u64::MAX), None);
+}
+
+/// A filter that panics loses no completion.
+pub fn a_panic_while_reaping_selected_operations(world: &World) {
+    let mut queue = world.queue();
+    for number in 0..3 {
+        queue.push(op::nop().user_data(number)).unwrap();
+    }
+    while queue.submit().unwrap() < 3 {
+        std::thread::sleep(MS);
+    }
+    let panics = |number| if number == 1 { panic!("a test of a panic") } else { false };
+    let reap = || queue.reap_matching(1, panics, |_| unreachable!());
+    assert!(catch_unwind(AssertUnwindSafe(reap)).is_err());
+    let mut numbers: Vec<_> = queue.completions().into_iter().map(|(number, _)| number).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [0, 1, 2]);
 }

@@ -1,10 +1,13 @@
 //! Waiting: no wakeup is lost with poll(2) on the descriptor of the queue, and signals end a wait
 //! only in an interruptible queue.
 
-use super::world::{Checked, MS, World, buffer_for, pattern, pipe, readable, write_all};
+use super::world::{
+    Checked, MS, World, buffer_for, descriptors, pattern, pipe, readable, write_all,
+};
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{BackendKind, Completion, File, Operation, Options};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -366,5 +369,62 @@ pub fn signals_end_an_interruptible_wait(world: &World) {
                 assert_eq!(queue.reap(1).unwrap().count(), 1);
             }
         });
+    }
+}
+
+/// Each poll completes for its own events, whatever else is polled of the descriptor.
+pub fn polls_of_one_descriptor(world: &World) {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    while (&ours).write(&[0; 4096]).is_ok() {}
+    let ours = File::from(OwnedFd::from(ours));
+    let mut queue = world.queue();
+    let both = Readiness(Readiness::READABLE.0 | Readiness::WRITABLE.0);
+    for (number, events) in (0..).zip([Readiness::READABLE, Readiness::WRITABLE, both]) {
+        queue.push(op::poll(&ours, events).user_data(number)).unwrap();
+    }
+    assert_eq!(queue.reap(0).unwrap().count(), 0);
+    let mut completed = |count: usize| {
+        let mut done = Vec::new();
+        while done.len() < count {
+            let until = Instant::now() + LOST;
+            done.extend(queue.reap_until(1, until).unwrap().map(|one| (one.user_data, one.result)));
+            assert!(Instant::now() < until, "{done:?}");
+        }
+        done.sort_by_key(|one| one.0);
+        done
+    };
+    (&theirs).write_all(b"x").unwrap();
+    let readable = Ok(Readiness::READABLE.0.into());
+    assert_eq!(completed(2), [(0, readable), (2, readable)]);
+    theirs.set_nonblocking(true).unwrap();
+    while (&theirs).read(&mut [0; 4096]).is_ok() {}
+    assert_eq!(completed(1), [(1, Ok(Readiness::WRITABLE.0.into()))]);
+}
+
+/// `poll(2)` takes no more entries than a process may have descriptors.
+pub fn more_polls_than_descriptors(world: &World) {
+    const COUNT: usize = 40;
+    let pipes: Vec<_> = (0..COUNT).map(|_| pipe()).collect();
+    let mut queue = world.queue();
+    queue.poll_fd().unwrap();
+    // What the process has open, and a little more.
+    let limit = descriptors() as libc::rlim_t + 8;
+    let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+    // SAFETY: the value lives during the call, which changes a limit of this process only.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    for (number, (reader, _)) in (0..).zip(&pipes) {
+        for events in [0, libc::POLLPRI, libc::POLLRDNORM, libc::POLLRDBAND] {
+            let events = Readiness(Readiness::READABLE.0 | events as u16);
+            queue.push(op::poll(reader, events).user_data(number)).unwrap();
+        }
+    }
+    assert_eq!(queue.reap(0).unwrap().count(), 0);
+    write_all(&pipes[7].1, b"x");
+    for _ in 0..4 {
+        let until = Instant::now() + LOST;
+        let done = queue.reap_until(1, until).unwrap().next().expect("the poll completes");
+        assert_eq!(done.user_data, 7);
+        assert!(done.result.unwrap() & u64::from(Readiness::READABLE.0) != 0);
     }
 }

@@ -18,16 +18,14 @@ pub(crate) enum TryResult {
 
 /// Tries an operation that has a call that does not wait, and counts the calls.
 pub(crate) fn try_nowait(raw: &Raw, calls: &mut u64) -> TryResult {
-    loop {
-        let Some(result) = raw.try_call() else { return TryResult::Unsupported };
-        *calls += 1;
-        match i32::try_from(-result) {
-            Ok(libc::EINTR) => {}
-            Ok(libc::EAGAIN) => return TryResult::NotReady,
-            // A filter may refuse the call. If the file does, the call that waits says so too.
-            Ok(libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM) => return TryResult::Unsupported,
-            _ => return TryResult::Done(result),
-        }
+    let Some(result) = raw.try_call() else { return TryResult::Unsupported };
+    *calls += 1;
+    match i32::try_from(-result) {
+        // (What a signal can interrupt waits.)
+        Ok(libc::EAGAIN | libc::EINTR) => TryResult::NotReady,
+        // A filter may refuse the call. If the file does, the call that waits says so too.
+        Ok(libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM) => TryResult::Unsupported,
+        _ => TryResult::Done(result),
     }
 }
 

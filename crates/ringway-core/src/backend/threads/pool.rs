@@ -16,7 +16,7 @@ use crate::refusal::errno_of;
 use crate::slots::Token;
 use crate::sys::eventfd::{EventFd, Numbers, wait_readable};
 use crate::sys::{RawFd, libc};
-use crate::thread::{SYSTEM_CALL_STACK, start_thread};
+use crate::thread::{PROGRAM_STACK, SYSTEM_CALL_STACK, start_thread};
 use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::io;
@@ -32,6 +32,11 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 /// each time.
 const MAX_EAGAIN_RETRIES: u32 = 10;
 const FIRST_RETRY_PAUSE: Duration = Duration::from_micros(500);
+
+/// How often a call is retried at once after EINTR. It is no signal, which reaches no thread of the
+/// pool, but what a file system answers, and may answer for ever: so the queue decides then, which
+/// knows of cancels and time limits.
+const MAX_INTERRUPTED: u32 = 10;
 
 /// How often a worker yields before it sleeps. Under load there is work again by then, which saves
 /// two context switches and two futex calls.
@@ -103,6 +108,8 @@ pub(super) enum TaskResult {
     Wait {
         nowait: bool,
     },
+    /// The blocking call on a stream that was ready found that it is not.
+    FalselyReady,
     /// It may wait forever, so it needs a thread of its own.
     Open(DetachedOpen),
 }
@@ -133,6 +140,10 @@ impl Role {
             Self::Closure => c"ringway-call",
             Self::Watcher => c"ringway-watch",
         }
+    }
+
+    fn stack_size(self) -> usize {
+        if self == Self::Closure { PROGRAM_STACK } else { SYSTEM_CALL_STACK }
     }
 
     fn of(task: &Task) -> Self {
@@ -599,8 +610,14 @@ impl PoolState {
             TaskResult::Done(result) => {
                 self.push_event(job.token, EventKind::Result(result), deferred)
             }
-            TaskResult::Wait { .. } | TaskResult::Open(_) if cancelled => {
+            TaskResult::Wait { .. } | TaskResult::FalselyReady | TaskResult::Open(_)
+                if cancelled =>
+            {
                 self.push_event(job.token, CANCELED, deferred)
+            }
+            TaskResult::FalselyReady => {
+                self.watch.insert_falsely_ready(*job);
+                self.attend_watch(deferred);
             }
             TaskResult::Wait { nowait } => {
                 self.watch.insert(*job, nowait);
@@ -748,7 +765,7 @@ fn start_open(shared: &Arc<Shared>, token: Token, open: DetachedOpen) {
 /// owner is woken, which may have to do its work.
 fn start(shared: &Arc<Shared>, role: Role) {
     let own = Arc::clone(shared);
-    let started = start_thread(role.thread_name(), SYSTEM_CALL_STACK, move || match role {
+    let started = start_thread(role.thread_name(), role.stack_size(), move || match role {
         Role::Watcher => watch::run(&own),
         lane => work(&own, lane),
     });
@@ -897,21 +914,29 @@ pub(super) fn run(task: &Task, calls: &mut u64) -> TaskResult {
 /// EAGAIN; only an NVMe namespace that has no path at the moment is asked again.
 fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
     let retries = if matches!(raw, Raw::Flush(_)) { MAX_EAGAIN_RETRIES } else { 0 };
-    // An interrupted close has closed the descriptor.
-    let after_signals = !matches!(raw, Raw::Close(_));
-    retry_call(retries, after_signals, || {
+    // An interrupted close has closed the descriptor. Of a sync it may be the error of lost data,
+    // which a second one would not return.
+    let is_final = matches!(raw, Raw::Close(_)) || raw.is_sync();
+    let interrupted = if is_final { 0 } else { MAX_INTERRUPTED };
+    retry_call(retries, interrupted, || {
         *calls += 1;
         raw.call()
     })
 }
 
-/// Calls again after so many EAGAIN, with longer and longer pauses, and after signals.
-fn retry_call(mut retries: u32, after_signals: bool, mut call: impl FnMut() -> i64) -> i64 {
+/// Calls again after so many EAGAIN, with longer and longer pauses, and after so many EINTR, with a
+/// pause before the last call: the queue may make the same call again.
+fn retry_call(mut retries: u32, mut interrupted: u32, mut call: impl FnMut() -> i64) -> i64 {
     let mut pause = FIRST_RETRY_PAUSE;
     loop {
         let result = call();
         match i32::try_from(-result) {
-            Ok(libc::EINTR) if after_signals => {}
+            Ok(libc::EINTR) if interrupted > 0 => {
+                interrupted -= 1;
+                if interrupted == 0 {
+                    thread::sleep(FIRST_RETRY_PAUSE);
+                }
+            }
             Ok(libc::EAGAIN) if retries > 0 => {
                 retries -= 1;
                 thread::sleep(pause);
@@ -925,14 +950,13 @@ fn retry_call(mut retries: u32, after_signals: bool, mut call: impl FnMut() -> i
 /// Makes a blocking call on a stream that was just ready. With `O_NONBLOCK` it fails with EAGAIN if
 /// the stream is no longer ready.
 fn call_ready_stream(raw: &Raw, calls: &mut u64) -> TaskResult {
-    loop {
+    let result = retry_call(0, MAX_INTERRUPTED, || {
         *calls += 1;
-        let result = raw.call();
-        match i32::try_from(-result) {
-            Ok(libc::EINTR) => {}
-            Ok(libc::EAGAIN) => return TaskResult::Wait { nowait: false },
-            _ => return TaskResult::Done(result),
-        }
+        raw.call()
+    });
+    match i32::try_from(-result) {
+        Ok(libc::EAGAIN) => TaskResult::FalselyReady,
+        _ => TaskResult::Done(result),
     }
 }
 
@@ -945,29 +969,30 @@ fn is_storage(fd: RawFd) -> bool {
 mod tests {
     use super::*;
 
-    /// A path to a namespace may never come back.
+    /// A path to a namespace may never come back, and a server may answer EINTR for ever.
     #[test]
     fn a_call_is_retried_a_bounded_number_of_times() {
-        for (retries, after_signals, errno, expected) in [
-            (0, true, libc::EAGAIN, 1),
-            (3, true, libc::EAGAIN, 4),
-            (3, true, libc::EIO, 1),
-            (3, false, libc::EINTR, 1),
+        for (retries, interrupted, errno, expected) in [
+            (0, 5, libc::EAGAIN, 1),
+            (3, 5, libc::EAGAIN, 4),
+            (3, 5, libc::EIO, 1),
+            (3, 0, libc::EINTR, 1),
+            (3, 5, libc::EINTR, 6),
         ] {
             let mut calls = 0;
-            let result = retry_call(retries, after_signals, || {
+            let result = retry_call(retries, interrupted, || {
                 calls += 1;
-                assert!(calls <= retries + 1, "errno {errno} is retried without a bound");
+                assert!(calls <= expected, "errno {errno} is retried without a bound");
                 -i64::from(errno)
             });
             assert_eq!((result, calls), (-i64::from(errno), expected));
         }
-        let mut left = 20;
+        let mut left = MAX_INTERRUPTED;
         let after_signals = || {
             left -= 1;
             if left > 0 { -i64::from(libc::EINTR) } else { 7 }
         };
-        assert_eq!(retry_call(0, true, after_signals), 7);
+        assert_eq!(retry_call(0, MAX_INTERRUPTED, after_signals), 7);
     }
 
     #[test]

@@ -845,3 +845,32 @@ fn hung_threads_are_replaced_and_end_later() {
         std::thread::yield_now();
     }
 }
+
+/// A stream that poll(2) reports as ready while a call on it would have to wait keeps no thread
+/// busy. An eventfd is such a one: writable if 1 can be added, whatever is to be added.
+#[cfg(ringway_linux)]
+#[test]
+fn a_stream_that_is_falsely_ready_is_tried_now_and_then() {
+    use std::os::fd::{FromRawFd as _, OwnedFd};
+    // SAFETY: the call takes numbers, and the descriptor is this value's own.
+    let eventfd =
+        unsafe { OwnedFd::from_raw_fd(libc::eventfd(1, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)) };
+    let most = memory(8);
+    most.copy_from_slice(&(u64::MAX - 1).to_ne_bytes());
+    let write = op::Write {
+        fd: eventfd.as_raw_fd(),
+        buf: most.as_ptr(),
+        len: 8,
+        offset: op::CURRENT_POSITION,
+        flags: op::RwFlags::NONE,
+    };
+    let mut threads = Threads::new(options(2)).unwrap();
+    push(&mut threads, &job(0, write, FileKind::Device));
+    let begin = Instant::now();
+    assert_eq!(enter(&mut threads, 1, SECOND / 5), []);
+    let most_calls = 20 + 5 * begin.elapsed().as_millis() as u64;
+    assert!(threads.system_calls() < most_calls, "{} calls", threads.system_calls());
+    let mut file = File::from(eventfd);
+    file.read_exact(&mut [0; 8]).unwrap();
+    assert_eq!(one(&mut threads), (0, EventKind::Result(8)));
+}

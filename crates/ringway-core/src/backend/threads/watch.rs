@@ -10,7 +10,7 @@ use crate::op::Raw;
 use crate::slots::Token;
 use crate::sys::eventfd::{LazyEventFd, Numbers, left, timespec};
 use crate::sys::{Number, RawFd, libc};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ const BACK_OFF: Duration = Duration::from_millis(1);
 /// Everything that is watched.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// Polls and stream transfers, in the order in which they came.
-    waiting: HashMap<Interest, Vec<Waiting>>,
+    /// Polls and stream transfers, by descriptor and events; in the order in which they came.
+    waiting: BTreeMap<Interest, Vec<Waiting>>,
     /// Timeouts and timers, sorted by time; and the time of each.
     alarms: BTreeSet<(Instant, Alarm)>,
     due: HashMap<Alarm, (Instant, Token)>,
@@ -42,10 +42,15 @@ pub(super) struct Watch {
     until: Option<Instant>,
     /// Some of the waiting jobs were cancelled.
     cancelled: bool,
+    /// A call found that a stream was not ready: pause before the next poll(2).
+    back_off: bool,
 }
 
 /// The input of poll(2): a descriptor, and `POLL*`.
 type Interest = (RawFd, i16);
+
+/// What poll(2) reports whether or not it was asked for.
+const ALWAYS_REPORTED: i16 = libc::POLLERR | libc::POLLHUP | libc::POLLNVAL;
 
 struct Waiting {
     job: Job,
@@ -129,6 +134,13 @@ impl Watch {
         let waiting = Waiting { job, nowait, cancelled: false };
         self.waiting.entry(interest(&job.raw)).or_default().push(waiting);
         self.wake();
+    }
+
+    /// Takes back a transfer on a stream that poll(2) reported as ready and the blocking call did
+    /// not: a nonblocking one that another reader was faster on, or one without a poll of its own.
+    pub fn insert_falsely_ready(&mut self, job: Job) {
+        self.back_off = true;
+        self.insert(job, false);
     }
 
     pub fn set_timer(&mut self, token: Token, at: Instant) {
@@ -286,19 +298,22 @@ pub(super) struct PollSet {
 }
 
 impl PollSet {
-    /// The eventfd that wakes the thread comes first. Each descriptor is listed once for each set
-    /// of events, so that there are no more than poll(2) accepts (`RLIMIT_NOFILE`).
+    /// The eventfd that wakes the thread comes first. Each descriptor is listed once, with the
+    /// events of all who wait for it, so that there are no more than poll(2) accepts
+    /// (`RLIMIT_NOFILE`).
     fn fill(&mut self, watch: &Watch) {
         self.polls.clear();
         let wake = watch.wake.get().map_or(-1, Number::number);
         self.polls.push(libc::pollfd { fd: wake, events: libc::POLLIN, revents: 0 });
         if !self.back_off {
+            // (Sorted by descriptor.)
             let interests = watch.waiting.keys().filter(|interest| !watch.in_use(**interest));
-            self.polls.extend(interests.map(|(fd, events)| libc::pollfd {
-                fd: *fd,
-                events: *events,
-                revents: 0,
-            }));
+            for &(fd, events) in interests {
+                match self.polls[1..].last_mut() {
+                    Some(last) if last.fd == fd => last.events |= events,
+                    _ => self.polls.push(libc::pollfd { fd, events, revents: 0 }),
+                }
+            }
         }
     }
 
@@ -371,6 +386,7 @@ pub(super) fn poll_once<'a>(
     limit: Option<Duration>,
     deferred: &mut Deferred,
 ) -> MutexGuard<'a, PoolState> {
+    poll_set.back_off |= std::mem::take(&mut state.watch.back_off);
     poll_set.fill(&state.watch);
     let next = state
         .watch
@@ -441,12 +457,29 @@ fn take_ready(
     tries: &mut Vec<Waiting>,
     deferred: &mut Deferred,
 ) {
-    let interest = (poll.fd, poll.events);
+    let of_descriptor = (poll.fd, i16::MIN)..=(poll.fd, i16::MAX);
+    let interests: Vec<_> = state.watch.waiting.range(of_descriptor).map(|(key, _)| *key).collect();
+    for interest in interests {
+        let revents = poll.revents & (interest.1 | ALWAYS_REPORTED);
+        if revents != 0 {
+            take_ready_interest(state, interest, revents, tries, deferred);
+        }
+    }
+}
+
+/// Handles what waits for these events of a ready descriptor.
+fn take_ready_interest(
+    state: &mut PoolState,
+    interest: Interest,
+    revents: i16,
+    tries: &mut Vec<Waiting>,
+    deferred: &mut Deferred,
+) {
     let mut stay = Vec::new();
     for waiting in state.watch.waiting.remove(&interest).into_iter().flatten() {
         let job = waiting.job;
         if matches!(job.raw, Raw::Poll(_)) {
-            let result = match poll.revents {
+            let result = match revents {
                 revents if revents & libc::POLLNVAL != 0 => -i64::from(libc::EBADF),
                 revents => i64::from(revents as u16),
             };

@@ -1,0 +1,100 @@
+//! EINTR that a FUSE server answers: for ever, which holds no thread after a cancel, and once for
+//! data that is lost, which a sync reports.
+
+#![cfg(ringway_linux)]
+
+use ringway_core::{BackendKind, File, OpenOptions, Options, Queue, op};
+use ringway_hostile::Hostile;
+use ringway_torture::watchdog::Watchdog;
+use std::time::{Duration, Instant};
+
+/// Long enough on any machine; what takes longer hangs.
+const SOON: Duration = Duration::from_secs(20);
+const KINDS: [BackendKind; 3] = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
+
+fn queues() -> impl Iterator<Item = (BackendKind, Queue)> {
+    KINDS.into_iter().filter_map(|kind| {
+        let queue = Options::new().backend(kind).build();
+        let queue = queue.inspect_err(|error| println!("skipped: {kind}: {error}"));
+        Some((kind, queue.ok()?))
+    })
+}
+
+fn errno(queue: &mut Queue) -> Result<u64, i32> {
+    let done = queue.reap_until(1, Instant::now() + SOON).unwrap().next().expect("it ends");
+    done.result.map_err(|error| error.errno())
+}
+
+/// The number of reads that the server was asked for, once that does not grow any more.
+fn final_reads(hostile: &Hostile) -> Option<u64> {
+    let until = Instant::now() + SOON;
+    let count = || hostile.count("read").unwrap().requests;
+    let mut before = count();
+    while Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(200));
+        match count() {
+            now if now == before => return Some(now),
+            now => before = now,
+        }
+    }
+    None
+}
+
+#[test]
+fn a_read_that_is_interrupted_for_ever_can_be_cancelled() {
+    let _watched = Watchdog::new("a read that is interrupted for ever");
+    let Some(hostile) = Hostile::mount_or_skip(|why| println!("skipped: {why}")) else { return };
+    std::fs::write(hostile.backing().join("file"), vec![1; 8192]).unwrap();
+    for (kind, mut queue) in queues() {
+        hostile.set("file read fail 4").unwrap();
+        let file = File::open(hostile.path().join("file")).unwrap();
+        let read = || op::read(&file, vec![0; 4096], 0);
+        let id = queue.push(read()).unwrap();
+        let until = Instant::now() + Duration::from_millis(50);
+        assert_eq!(queue.reap_until(1, until).unwrap().count(), 0, "{kind}: EINTR is not shown");
+        assert!(queue.cancel(id));
+        assert_eq!(errno(&mut queue), Err(libc::ECANCELED), "{kind}");
+        queue.push(read().timeout(Duration::from_millis(50))).unwrap();
+        assert_eq!(errno(&mut queue), Err(libc::ETIMEDOUT), "{kind}");
+        // A drop cancels.
+        queue.push(read()).unwrap();
+        queue.submit().unwrap();
+        drop(queue);
+        assert!(final_reads(&hostile).is_some(), "{kind}: a thread goes on after the drop");
+        hostile.set("clear").unwrap();
+        // A few EINTR are retried.
+        hostile.set("file read fail 4 30").unwrap();
+        let mut queue = Options::new().backend(kind).build().unwrap();
+        queue.push(read()).unwrap();
+        assert_eq!(errno(&mut queue), Ok(4096), "{kind}");
+        hostile.set("clear").unwrap();
+    }
+}
+
+/// The kernel keeps the errno with which a server failed the write-back of cached data, and the
+/// next sync returns it, once.
+#[test]
+fn an_interrupted_write_back_fails_the_sync() {
+    let _watched = Watchdog::new("an interrupted write-back");
+    let hostile = match Hostile::mount(&["writeback-cache"]) {
+        Ok(hostile) => hostile,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    for (kind, mut queue) in queues() {
+        for data_only in [false, true] {
+            let name = format!("{kind}-{data_only}");
+            let file: File = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .open(hostile.path().join(&name))
+                .unwrap();
+            hostile.set(&format!("{name} write fail 4 1")).unwrap();
+            queue.push(op::write(&file, b"lost".to_vec(), 0)).unwrap();
+            assert_eq!(errno(&mut queue), Ok(4));
+            queue.push(if data_only { op::fdatasync(&file) } else { op::fsync(&file) }).unwrap();
+            assert_eq!(errno(&mut queue), Err(libc::EINTR), "{name}");
+            let behind = std::fs::read(hostile.backing().join(&name)).unwrap();
+            assert_ne!(behind, b"lost", "the data was not lost");
+        }
+    }
+}
