@@ -22,7 +22,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/parquet-go/parquet-go"
 
@@ -41,28 +40,15 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// row covers dictionaries, encodings, compressions, optional and repeated fields.
+// row has columns of every shape of chunk: with a small, a large or no dictionary, of long values,
+// with fewer values than rows, or with more.
 type row struct {
-	ID       int64            `parquet:"id,delta"`
-	Name     string           `parquet:"name,dict"`
-	Text     string           `parquet:"text,snappy"`
-	Long     []byte           `parquet:"long,zstd"`
-	Score    float64          `parquet:"score,split"`
-	Maybe    *string          `parquet:"maybe,optional,gzip"`
-	Tags     []string         `parquet:"tags,list,dict"`
-	Limits   map[string]int32 `parquet:"limits"`
-	At       time.Time        `parquet:"at,timestamp(microsecond)"`
-	Sure     bool             `parquet:"sure"`
-	Children []child          `parquet:"children"`
-	Code     string           `parquet:"code,dict"` // A large dictionary.
-}
-
-type child struct {
-	Key    [16]byte `parquet:"key,uuid"`
-	Values []int32  `parquet:"values,lz4"`
-	Inner  *struct {
-		Text string `parquet:"text,dict"`
-	} `parquet:"inner,optional"`
+	ID    int64    `parquet:"id,delta"`
+	Name  string   `parquet:"name,dict"`
+	Code  string   `parquet:"code,dict"` // A large dictionary.
+	Long  []byte   `parquet:"long,zstd"`
+	Maybe *string  `parquet:"maybe,optional,gzip"`
+	Tags  []string `parquet:"tags,list,dict"`
 }
 
 // rows writes a file of several row groups, each with several pages per column.
@@ -74,39 +60,18 @@ func rows(t testing.TB, w io.Writer) {
 	for range 5 {
 		group := make([]row, 700)
 		for i := range group {
-			one := row{ID: r.Int64(), Name: fmt.Sprint("name ", r.IntN(17)),
-				Text: strings.Repeat("text ", r.IntN(9)), Score: r.Float64(),
-				Long: bytes.Repeat([]byte{byte(i)}, r.IntN(900)),
+			group[i] = row{ID: r.Int64(), Name: fmt.Sprint("name ", r.IntN(17)),
 				Code: strings.Repeat(fmt.Sprint(i), 30),
-				At:   time.UnixMicro(r.Int64N(1e15)).UTC(), Sure: i%3 == 0}
+				Long: bytes.Repeat([]byte{byte(i)}, r.IntN(900))}
 			if i%4 == 0 {
-				one.Maybe = &one.Text
+				group[i].Maybe = &group[i].Name
 			}
 			for range r.IntN(4) {
-				one.Tags = append(one.Tags, fmt.Sprint("tag ", r.IntN(5)))
+				group[i].Tags = append(group[i].Tags, fmt.Sprint("tag ", r.IntN(5)))
 			}
-			if i%5 == 0 {
-				// One entry: maps are not ordered.
-				one.Limits = map[string]int32{"limit": r.Int32()}
-			}
-			for range r.IntN(3) {
-				c := child{Values: make([]int32, r.IntN(5))}
-				c.Key[0] = byte(i)
-				if i%2 == 0 {
-					c.Inner = &struct {
-						Text string `parquet:"text,dict"`
-					}{fmt.Sprint(i % 7)}
-				}
-				one.Children = append(one.Children, c)
-			}
-			group[i] = one
 		}
-		if _, err := writer.Write(group); err != nil {
-			t.Fatal(err)
-		}
-		if err := writer.Flush(); err != nil { // The end of a row group.
-			t.Fatal(err)
-		}
+		_, err := writer.Write(group)
+		must(t, errors.Join(err, writer.Flush())) // The end of a row group.
 	}
 	must(t, writer.Close())
 }
@@ -124,9 +89,8 @@ func wide(t testing.TB, w io.Writer) {
 		for c := range one {
 			one[c] = parquet.Int64Value(int64(i*c)).Level(0, 0, c)
 		}
-		if _, err := writer.WriteRows([]parquet.Row{one}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := writer.WriteRows([]parquet.Row{one})
+		must(t, err)
 		if i%20 == 19 {
 			must(t, writer.Flush())
 		}
@@ -254,6 +218,7 @@ func TestSameRows(t *testing.T) {
 	}
 }
 
+// sameRows compares what is read of a file, and returns the number of its row groups.
 func sameRows(t *testing.T, engine *ringway.Engine, name string, flag int) int {
 	t.Helper()
 	reference, err := os.Open(name)
@@ -276,74 +241,59 @@ func sameRows(t *testing.T, engine *ringway.Engine, name string, flag int) int {
 	ahead := ringwayparquet.NewAhead(counted)
 	defer ahead.Release()
 	fetched, err := parquet.OpenFile(ahead, info.Size())
-	if err != nil {
-		t.Fatal(name, err)
-	}
+	must(t, err)
 	for i, group := range plain.RowGroups() {
+		same := func(what, got string, err error, want string, wantErr error) {
+			t.Helper()
+			if got != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+				t.Errorf("%s, group %d, %s: %s, %v; package os: %s, %v", name, i, what, got, err,
+					want, wantErr)
+			}
+		}
 		want, wantErr := content(group)
-		got, err := content(file.RowGroups()[i])
-		if got != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
-			t.Fatalf("%s, group %d: %s, %v; package os: %s, %v", name, i, got, err, want, wantErr)
+		sameGroup := func(what string, of *parquet.File) {
+			t.Helper()
+			got, err := content(of.RowGroups()[i])
+			same(what, got, err, want, wantErr)
 		}
-		if err := ahead.Fetch(fetched, i); err != nil {
-			t.Fatal(name, err)
-		}
-		before := counted.reads.Load()
-		got, err = content(fetched.RowGroups()[i])
-		if got != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
-			t.Fatalf("%s, fetched group %d: %s, %v; package os: %s, %v", name, i, got, err, want,
-				wantErr)
-		}
-		if more := counted.reads.Load() - before; more != 0 {
-			t.Fatalf("%s: %d reads of fetched data", name, more)
-		}
-
-		// Some columns in descending order, each read by a goroutine.
 		chunks := group.ColumnChunks()
+		sameColumn := func(c int) {
+			t.Helper()
+			got, err := contentOf(fetched.RowGroups()[i].ColumnChunks()[c])
+			want, wantErr := contentOf(chunks[c])
+			same(fmt.Sprint("column ", c), got, err, want, wantErr)
+		}
+		// fetch fetches columns, which compare then reads without the file.
+		fetch := func(compare func(), columns ...int) {
+			t.Helper()
+			must(t, ahead.Fetch(fetched, i, columns...))
+			before := counted.reads.Load()
+			compare()
+			if more := counted.reads.Load() - before; more != 0 {
+				t.Errorf("%s: %d reads of the fetched columns %d", name, more, columns)
+			}
+		}
+		sameGroup("not fetched", file)
+		fetch(func() { sameGroup("fetched", fetched) })
+		// Some columns in descending order, each read by a goroutine.
 		var some []int
 		for c := len(chunks) - 1; c >= 0; c -= 1 + len(chunks)/4 {
 			some = append(some, c)
 		}
-		if err := ahead.Fetch(fetched, i, some...); err != nil {
-			t.Fatal(name, err)
-		}
-		before = counted.reads.Load()
-		var wg sync.WaitGroup
-		for _, c := range some {
-			wg.Go(func() {
-				want, wantErr := contentOf(chunks[c])
-				got, err := contentOf(fetched.RowGroups()[i].ColumnChunks()[c])
-				if got != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
-					t.Errorf("%s, group %d, column %d: %s, %v; package os: %s, %v", name, i, c, got,
-						err, want, wantErr)
-				}
-			})
-		}
-		wg.Wait()
-		if more := counted.reads.Load() - before; more != 0 {
-			t.Fatalf("%s: %d reads of fetched columns", name, more)
-		}
+		fetch(func() {
+			var wg sync.WaitGroup
+			for _, c := range some {
+				wg.Go(func() { sameColumn(c) })
+			}
+			wg.Wait()
+		}, some...)
 		// A single column, with its dictionary.
 		for c := range chunks[:min(len(chunks), 20)] {
-			if err := ahead.Fetch(fetched, i, c); err != nil {
-				t.Fatal(name, err)
-			}
-			before := counted.reads.Load()
-			want, wantErr := contentOf(chunks[c])
-			got, err := contentOf(fetched.RowGroups()[i].ColumnChunks()[c])
-			if got != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
-				t.Fatalf("%s, group %d, single column %d: %s, %v; package os: %s, %v", name, i, c,
-					got, err, want, wantErr)
-			}
-			if more := counted.reads.Load() - before; more != 0 {
-				t.Fatalf("%s: %d reads of the fetched column %d", name, more, c)
-			}
+			fetch(func() { sameColumn(c) }, c)
 		}
-		// Other columns come from the file.
-		if got, err := content(fetched.RowGroups()[i]); got != want ||
-			fmt.Sprint(err) != fmt.Sprint(wantErr) {
-			t.Fatalf("%s, half-fetched group %d: %s, %v; package os: %s, %v", name, i, got, err,
-				want, wantErr)
+		sameGroup("half-fetched", fetched) // Other columns come from the file.
+		if t.Failed() {
+			break
 		}
 	}
 	return len(plain.RowGroups())
@@ -357,17 +307,24 @@ type failing struct {
 
 func (f *failing) ReadBatch([]ringway.Transfer) error { return f.reason }
 
-func TestFetchErrors(t *testing.T) {
+// rowsFile opens a file with rows, and returns its content.
+func rowsFile(t testing.TB) (*ringway.File, []byte) {
+	t.Helper()
 	var b bytes.Buffer
 	rows(t, &b)
 	name := filepath.Join(t.TempDir(), "rows")
 	must(t, os.WriteFile(name, b.Bytes(), 0o600))
 	f, err := ringway.Open(name)
 	must(t, err)
-	defer f.Close()
+	t.Cleanup(func() { f.Close() })
+	return f, b.Bytes()
+}
+
+func TestFetchErrors(t *testing.T) {
+	f, content := rowsFile(t)
 	reason := errors.New("batch failed")
 	ahead := ringwayparquet.NewAhead(&failing{f, reason})
-	file, err := parquet.OpenFile(ahead, int64(b.Len()))
+	file, err := parquet.OpenFile(ahead, int64(len(content)))
 	must(t, err)
 	if err := ahead.Fetch(file, 0); err != reason {
 		t.Error(err)
@@ -377,7 +334,7 @@ func TestFetchErrors(t *testing.T) {
 			t.Error(bad, err)
 		}
 	}
-	if _, err := content(file.RowGroups()[0]); err != nil {
+	if _, err := contentOf(file.RowGroups()[0].ColumnChunks()[0]); err != nil {
 		t.Error("reads fail after a failed Fetch:", err)
 	}
 }
@@ -447,16 +404,10 @@ func TestFetchAtTheLargestOffset(t *testing.T) {
 // With any metadata, Fetch requests no more memory than the size of the file, and chunks outside
 // the file are an error.
 func FuzzHostileMetadata(f *testing.F) {
-	var b bytes.Buffer
-	rows(f, &b)
-	name := filepath.Join(f.TempDir(), "rows")
-	must(f, os.WriteFile(name, b.Bytes(), 0o600))
-	source, err := ringway.Open(name)
-	must(f, err)
-	f.Cleanup(func() { source.Close() })
-	length := int64(b.Len())
-	for _, number := range []int64{0, 1, -1, 4096, length, length +
-		1, math.MaxInt64, math.MinInt64, math.MaxInt64 - 4095, 1 << 40} {
+	source, content := rowsFile(f)
+	length := int64(len(content))
+	for _, number := range []int64{0, 1, -1, 4096, length, length + 1, math.MaxInt64, math.MinInt64,
+		math.MaxInt64 - 4095, 1 << 40} {
 		for _, other := range []int64{0, 4, -1, length, 1 << 40, math.MaxInt64} {
 			f.Add(number, other, number, other)
 		}
@@ -484,7 +435,7 @@ func FuzzHostileMetadata(f *testing.F) {
 		}
 		p, want := make([]byte, 100), make([]byte, 100)
 		n, err := ahead.ReadAt(p, off)
-		wantN, wantErr := bytes.NewReader(b.Bytes()).ReadAt(want, off)
+		wantN, wantErr := bytes.NewReader(content).ReadAt(want, off)
 		if n != wantN || (err == nil) != (wantErr == nil) || !bytes.Equal(p[:n], want[:n]) {
 			t.Fatalf("reading at %d: %d, %v, not %d, %v", off, n, err, wantN, wantErr)
 		}

@@ -90,9 +90,7 @@ func offset(t *testing.T, of reflect.Type, path string) (at uintptr) {
 	t.Helper()
 	for name := range strings.SplitSeq(path, ".") {
 		field, ok := of.FieldByName(name)
-		if !ok {
-			t.Fatalf("%v has no %s", of, name)
-		}
+		require(t, ok, "%v has no %s", of, name)
 		at, of = at+field.Offset, field.Type
 	}
 	return at
@@ -153,13 +151,10 @@ func TestABIOfEachArchitecture(t *testing.T) {
 		"s390x": {"425", "pollmask_big.go"},
 	} {
 		numbers := constants(t, filesFor(t, "sysnum*.go", architecture)...)
-		if numbers["sysSetup"] != c.first || len(numbers) != 3 {
-			t.Errorf("%s: %v", architecture, numbers)
-		}
-		if poll := filesFor(t, "pollmask*.go", architecture); !slices.Equal(poll,
-			[]string{c.poll}) {
-			t.Errorf("%s: %v", architecture, poll)
-		}
+		expect(t, numbers["sysSetup"] == c.first && len(numbers) == 3, "%s: %v", architecture,
+			numbers)
+		poll := filesFor(t, "pollmask*.go", architecture)
+		expect(t, slices.Equal(poll, []string{c.poll}), "%s: %v", architecture, poll)
 	}
 }
 
@@ -172,9 +167,7 @@ func TestABI(t *testing.T) {
 		skip(t, "no C compiler")
 	}
 	values := constants(t, append(filesFor(t, "sysnum*.go", runtime.GOARCH), "abi.go")...)
-	if len(values) < 100 {
-		t.Fatal("only", len(values), "constants in abi.go")
-	}
+	require(t, len(values) >= 100, "only %v constants in abi.go", len(values))
 	var source strings.Builder
 	for _, header := range []string{
 		"stdio.h", "stddef.h", "sys/syscall.h", "linux/io_uring.h", "linux/stat.h",
@@ -225,9 +218,7 @@ func TestABI(t *testing.T) {
 		}
 	}
 	for name := range headerNames {
-		if values[name] == "" {
-			t.Errorf("%s is no constant of abi.go", name)
-		}
+		expect(t, values[name] != "", "%s is no constant of abi.go", name)
 	}
 	for c, l := range layouts {
 		if words[plain(c)] == "" {
@@ -258,7 +249,5 @@ func TestABI(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Logf("%d compared; this header does not have: %s", compared, strings.Join(missing, " "))
-	if len(missing) > compared/4 {
-		t.Error("hardly anything was compared")
-	}
+	expect(t, len(missing) <= compared/4, "hardly anything was compared")
 }

@@ -25,9 +25,7 @@ func TestBufferRing(t *testing.T) {
 		_, _ = syscall.Write(writing, message)
 		c := collect(t, r, multi)[0]
 		got, id, ok := group.Buffer(c)
-		if !ok || !bytes.Equal(got, message) || !c.More() {
-			t.Fatalf("%d: %q %v %+v", i, got, ok, c)
-		}
+		require(t, ok && bytes.Equal(got, message) && c.More(), "%d: %q %v %+v", i, got, ok, c)
 		group.Return(id)
 	}
 	// Without returned buffers, the group becomes empty. The request ends with the next message, or
@@ -39,9 +37,7 @@ func TestBufferRing(t *testing.T) {
 			break
 		}
 	}
-	if multi.InFlight() {
-		t.Fatal("four buffers held five messages")
-	}
+	require(t, !multi.InFlight(), "four buffers held five messages")
 	for id := range uint16(4) {
 		group.Return(id)
 	}
@@ -76,9 +72,8 @@ func TestReadMultishot(t *testing.T) {
 		_, _ = syscall.Write(writing, []byte{byte(i), 'x'})
 		c := collect(t, r, multi)[0]
 		got, id, ok := group.Buffer(c)
-		if !ok || !c.More() || !bytes.Equal(got, []byte{byte(i), 'x'}) {
-			t.Fatalf("%d: %q %v %+v", i, got, ok, c)
-		}
+		require(t, ok && c.More() && bytes.Equal(got, []byte{byte(i), 'x'}), "%d: %q %v %+v", i,
+			got, ok, c)
 		group.Return(id)
 	}
 	if err := group.Close(); err == nil {
@@ -98,8 +93,7 @@ func TestReadMultishot(t *testing.T) {
 func TestInvalidBufferRings(t *testing.T) {
 	r := newRing(t, Options{})
 	for _, c := range [][2]int{{0, 8}, {3, 8}, {4, 0}, {4, -1}, {1 << 16, 8}, {1 << 15, 1 << 20}} {
-		if _, err := r.RegisterBufferRing(0, c[0], c[1]); err == nil {
-			t.Fatal(c)
-		}
+		_, err := r.RegisterBufferRing(0, c[0], c[1])
+		require(t, err != nil, "%v", c)
 	}
 }

@@ -23,9 +23,7 @@ func TestCloseCancels(t *testing.T) {
 	submit(t, r)
 	begin := time.Now()
 	must(t, r.Close())
-	if time.Since(begin) > closeWait {
-		t.Error("Close waited for canceled requests")
-	}
+	expect(t, time.Since(begin) <= closeWait, "Close waited for canceled requests")
 	equal(t, r.Close(), ErrClosed)
 	equal(t, r.Push(new(Request)), ErrClosed)
 	_, err := r.Submit()
@@ -59,14 +57,11 @@ func TestCancelByRequests(t *testing.T) {
 	var done [8]Completion
 	r.cancelEach(done[:])
 	for deadline := time.Now().Add(testTimeout); r.InFlight() > 0; {
-		if _, err := r.SubmitAndWait(1, time.Second); err != nil && err != ErrReap {
-			t.Fatal(r.InFlight(), err)
-		}
+		_, err := r.SubmitAndWait(1, time.Second)
+		require(t, err == nil || err == ErrReap, "%v, %v", r.InFlight(), err)
 		for r.Reap(done[:]) > 0 {
 		}
-		if time.Now().After(deadline) {
-			t.Fatal(r.InFlight())
-		}
+		require(t, !time.Now().After(deadline), "%v", r.InFlight())
 	}
 }
 
@@ -103,25 +98,18 @@ func TestCloseClosesDescriptors(t *testing.T) {
 			"/none", os.O_RDONLY, 0),
 	}
 	push(t, r, requests...)
-	if _, err := r.SubmitAndWait(len(requests)-1, testTimeout); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(r.SubmitAndWait(len(requests)-1, testTimeout)))
 	for range 3 {
 		conn, err := net.Dial("tcp", listener.Addr().String())
 		must(t, err)
 		defer conn.Close()
 	}
-	if _, err := r.SubmitAndWait(len(requests)-1+3, testTimeout); err != nil {
-		t.Fatal(err)
-	}
-	if count() < before+1+3+3 {
-		t.Fatal("too few descriptors for the test")
-	}
+	must(t, errorOf(r.SubmitAndWait(len(requests)-1+3, testTimeout)))
+	require(t, count() >= before+1+3+3, "too few descriptors for the test")
 	must(t, r.Close())
 	const connections = 3 // Of the test itself.
-	if n := count(); n > before+connections {
-		t.Fatalf("%d descriptors are left of %d", n, before+connections)
-	}
+	n := count()
+	require(t, n <= before+connections, "%d descriptors are left of %d", n, before+connections)
 }
 
 // Memory in flight stays pinned, that of buffer rings too, and Close returns an error.
@@ -136,18 +124,14 @@ func TestCloseLeaksMemoryInFlight(t *testing.T) {
 		return int(submit), 0
 	}
 	submit(t, f.Ring)
-	if err := f.CloseWithin(50 * time.Millisecond); err == nil {
-		t.Fatal("Close returned no error")
-	}
+	err := f.CloseWithin(50 * time.Millisecond)
+	require(t, err != nil, "Close returned no error")
 	equal(t, b.Close(), ErrClosed)
-	if !hung.InFlight() || f.rings == nil || b.memory == nil {
-		t.Fatal("the memory was freed")
-	}
+	require(t, hung.InFlight() && f.rings != nil && b.memory != nil, "the memory was freed")
 	leaked.mu.Lock()
 	defer leaked.mu.Unlock()
-	if _, kept := leaked.all[f.Ring]; !kept {
-		t.Fatal("the ring is not kept reachable")
-	}
+	_, kept := leaked.all[f.Ring]
+	require(t, kept, "the ring is not kept reachable")
 }
 
 func TestMethodsOfAClosedRing(t *testing.T) {

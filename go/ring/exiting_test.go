@@ -25,22 +25,17 @@ func TestWorkerSoonAfterClose(t *testing.T) {
 	affected := workersExit()
 	submit := func() {
 		must(t, r.Push(new(Request).Nop()))
-		if n, err := r.Submit(); n != 1 || err != nil {
-			t.Fatal(n, err)
-		}
+		n, err := r.Submit()
+		require(t, n == 1 && err == nil, "%v, %v", n, err)
 	}
-	if r.needsWorker() != affected {
-		t.Fatal("needs a worker: ", !affected)
-	}
+	require(t, r.needsWorker() == affected, "needs a worker: %v", !affected)
 	submit()
-	if _, has := r.submitters[syscall.Gettid()]; has != affected {
-		t.Fatal("has a worker: ", has)
-	}
+	_, has := r.submitters[syscall.Gettid()]
+	require(t, has == affected, "has a worker: %v", has)
 	// Later no thread needs one.
 	lastClosed.Store(int64(time.Since(processStart)-soon) - 1)
-	if r.needsWorker() || r.seenClosed != lastClosed.Load() {
-		t.Fatal("needs a worker long after a close")
-	}
+	require(t, !r.needsWorker() && r.seenClosed == lastClosed.Load(),
+		"needs a worker long after a close")
 	submit()
 }
 
@@ -73,22 +68,15 @@ func TestAddSubmitter(t *testing.T) {
 			begun.Wait()
 			mu.Lock()
 			defer mu.Unlock()
-			if !r.addSubmitter() {
-				t.Error("not added")
-			}
+			expect(t, r.addSubmitter(), "not added")
 			startWorker()
 			files, rest, err := r.IOWQMaxWorkers(0, 0)
-			if err != nil {
-				t.Error(err)
-			}
+			expect(t, err == nil, "%v", err)
 			limits[[2]uint32{files, rest}]++
 		})
 	}
 	ended.Wait()
-	if limits[[2]uint32{5, 6}] < threads/4 {
-		t.Error("the limits are ", limits)
-	}
-	if after := descriptors(); after != before {
-		t.Error(after, " descriptors, and ", before, " before")
-	}
+	expect(t, limits[[2]uint32{5, 6}] >= threads/4, "the limits are %v", limits)
+	after := descriptors()
+	expect(t, after == before, "%v descriptors, and %v before", after, before)
 }

@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -25,12 +26,12 @@ const (
 
 // inFlight is the model of a request in flight.
 type inFlight struct {
-	kind  int    // A step that pushes requests.
-	place int    // Block of the file; -1: none.
-	data  []byte // What is written; for a read with after set, by the request before it.
-	parts [][]byte
-	other *Request // The target of a cancel, or the previous request of a chain.
-	after bool     // Linked to the previous request.
+	q     *Request
+	place int  // Block of the file; -1: none.
+	pipe  bool // It reads the pipe.
+	multi bool // It has a completion for each event.
+	// check compares the last completion with the model.
+	check func(c Completion, canceled bool)
 }
 
 // machine is a ring and its model.
@@ -101,26 +102,26 @@ func (m *machine) request() *Request {
 }
 
 // push pushes requests together. They must not conflict with others in flight.
-func (m *machine) push(all []*Request, fs []*inFlight) {
+func (m *machine) push(all ...*inFlight) {
 	for m.ring.SpaceLeft() < len(all) {
 		if _, err := m.ring.Submit(); err != nil && err != ErrReap {
 			m.t.Fatal(err)
 		}
 		m.reap(8)
 		if m.ring.params.sqEntries < uint32(len(all)) {
-			m.spare = append(m.spare, all...)
+			for _, f := range all {
+				m.spare = append(m.spare, f.q)
+			}
 			return
 		}
 	}
-	for i, q := range all {
-		if err := m.ring.Push(q); err != nil {
-			m.t.Fatal(err)
-		}
+	for _, f := range all {
+		must(m.t, m.ring.Push(f.q))
 		m.pushed++
-		m.inFlight[q] = fs[i]
-		m.order = append(m.order, q)
-		if place := fs[i].place; place >= 0 {
-			m.busy[place]++
+		m.inFlight[f.q] = f
+		m.order = append(m.order, f.q)
+		if f.place >= 0 {
+			m.busy[f.place]++
 		}
 	}
 }
@@ -132,12 +133,7 @@ func (m *machine) end(q *Request) *inFlight {
 		m.t.Fatal("a completion of a request that is not in flight")
 	}
 	delete(m.inFlight, q)
-	for i, other := range m.order {
-		if other == q {
-			m.order = append(m.order[:i], m.order[i+1:]...)
-			break
-		}
-	}
+	m.order = slices.DeleteFunc(m.order, func(other *Request) bool { return other == q })
 	if f.place >= 0 {
 		m.busy[f.place]--
 	}
@@ -150,90 +146,68 @@ func (m *machine) end(q *Request) *inFlight {
 
 // look updates the model from the file, after a write with an unknown outcome.
 func (m *machine) look(place int) {
-	if _, err := m.file.ReadAt(m.content[place], int64(place*placeSize)); err != nil {
-		m.t.Fatal(err)
-	}
+	must(m.t, errorOf(m.file.ReadAt(m.content[place], int64(place*placeSize))))
 }
 
 func (m *machine) reap(most int) {
 	done := make([]Completion, most)
 	for _, c := range done[:m.ring.Reap(done)] {
 		if c.More() {
-			if f := m.inFlight[c.Request]; f == nil || f.kind != stepMulti || c.Result != 1 {
+			if f := m.inFlight[c.Request]; f == nil || !f.multi || c.Result != 1 {
 				m.t.Fatalf("unexpected FlagMore: %+v", c)
 			}
 			continue
 		}
 		m.delivered++
-		m.check(c, m.end(c.Request))
+		canceled := c.Err() == syscall.ECANCELED || c.Err() == syscall.EINTR
+		m.end(c.Request).check(c, canceled)
 	}
 }
 
-func (m *machine) check(c Completion, f *inFlight) {
-	canceled := c.Err() == syscall.ECANCELED || c.Err() == syscall.EINTR
-	switch f.kind {
-	case stepRead, stepReadv:
-		want := m.content[f.place]
-		if f.after {
-			// What the request before it wrote. Linux 5.10 may deliver that one later, if the
-			// completion queue was full.
-			want = f.data
+// reads is the model of a read of a block into parts, which must have what want returns.
+func (m *machine) reads(q *Request, place int, want func() []byte, parts ...[]byte) *inFlight {
+	return &inFlight{q: q, place: place, check: func(c Completion, canceled bool) {
+		require(m.t, canceled || c.Result == placeSize, "read: %d", c.Result)
+		require(m.t, canceled || bytes.Equal(bytes.Join(parts, nil), want()),
+			"read wrong bytes: %x instead of %x", parts, want())
+	}}
+}
+
+// writes is the model of a write of a block.
+func (m *machine) writes(q *Request, place int, data []byte) *inFlight {
+	return &inFlight{q: q, place: place, check: func(c Completion, canceled bool) {
+		require(m.t, canceled || c.Result == placeSize, "write: %d", c.Result)
+		if !canceled {
+			copy(m.content[place], data)
 		}
-		got := bytes.Join(f.parts, nil)
-		switch {
-		case canceled:
-		case c.Result != placeSize:
-			m.t.Fatal("read: ", c.Result)
-		case !bytes.Equal(got, want):
-			m.t.Fatalf("read wrong bytes: %x instead of %x, in a chain: %v", got, want, f.after)
+		if m.busy[place] == 0 {
+			before := bytes.Clone(m.content[place])
+			m.look(place)
+			require(m.t, bytes.Equal(before, m.content[place]), "the file has wrong bytes")
 		}
-	case stepWrite, stepWritev:
-		switch {
-		case canceled: // Nothing was written.
-		case c.Result != placeSize:
-			m.t.Fatal("write: ", c.Result)
-		default:
-			copy(m.content[f.place], f.data)
-		}
-		if m.busy[f.place] == 0 {
-			before := bytes.Clone(m.content[f.place])
-			if m.look(f.place); !bytes.Equal(before, m.content[f.place]) {
-				m.t.Fatal("the file has wrong bytes")
-			}
-		}
-	case stepPipe:
+	}}
+}
+
+// readsPipe is the model of a read of the pipe.
+func (m *machine) readsPipe(q *Request, p []byte) *inFlight {
+	return &inFlight{q: q, place: -1, pipe: true, check: func(c Completion, canceled bool) {
 		if canceled {
 			return
 		}
-		if c.Result < 1 {
-			m.t.Fatal("pipe: ", c.Result)
-		}
-		for _, b := range f.data[:c.Result] {
-			if !m.unread[b] {
-				m.t.Fatal("read a byte that was not written, or was read before")
-			}
+		require(m.t, c.Result >= 1, "pipe: %d", c.Result)
+		for _, b := range p[:c.Result] {
+			require(m.t, m.unread[b], "read a byte that was not written, or was read before")
 			delete(m.unread, b)
 		}
-	case stepNop, stepFsync:
-		if c.Result != 0 && !canceled {
-			m.t.Fatal("nop, fsync: ", c.Result)
-		}
-	case stepTimeout, stepLimit:
-		// A LinkTimeout that comes too late returns ENOENT or EALREADY.
-		if c.Err() != syscall.ETIME && !canceled &&
-			!(f.kind == stepLimit && (c.Err() == syscall.ENOENT || c.Err() == syscall.EALREADY)) {
-			m.t.Fatal("timeout: ", c.Result)
-		}
-	case stepMulti:
-		if c.Result != 1 && !canceled {
-			m.t.Fatal("poll: ", c.Result)
-		}
-	case stepCancel:
-		if err := c.Err(); err != nil && err != syscall.ENOENT && err != syscall.EALREADY &&
-			!canceled {
-			m.t.Fatal("cancel: ", err)
-		}
-	}
+	}}
+}
+
+// ends is the model of a request without data, which ends with one of these errors.
+func (m *machine) ends(q *Request, errs ...error) *inFlight {
+	return &inFlight{q: q, place: -1, check: func(c Completion, canceled bool) {
+		require(m.t, canceled || c.Result <= 0 && slices.Contains(errs, c.Err()), "%d: %d",
+			q.Opcode(), c.Result)
+	}}
 }
 
 func (m *machine) step(step, arg byte) {
@@ -241,9 +215,10 @@ func (m *machine) step(step, arg byte) {
 	free := m.busy[place] == 0
 	off := int64(place * placeSize)
 	fd := int(m.file.Fd())
-	data := bytes.Repeat([]byte{arg ^ byte(m.pushed)}, placeSize)
-	one := func(q *Request, f *inFlight) { m.push([]*Request{q}, []*inFlight{f}) }
+	p, data := make([]byte, placeSize), bytes.Repeat([]byte{arg ^ byte(m.pushed)}, placeSize)
 	cut := int(arg) % placeSize
+	// What the block has when the request completes: nothing else writes to it.
+	current := func() []byte { return m.content[place] }
 	modify := func(q *Request) *Request {
 		if arg&0xc0 == 0xc0 {
 			q.Async()
@@ -251,79 +226,70 @@ func (m *machine) step(step, arg byte) {
 		return q
 	}
 	switch kind := int(step) % steps; kind {
-	case stepRead, stepReadv:
+	case stepRead, stepReadv, stepWrite, stepWritev, stepChain:
 		if !free {
 			return
 		}
-		f := &inFlight{kind: kind, place: place, parts: [][]byte{make([]byte, cut),
-			make([]byte, placeSize-cut)}}
-		if kind == stepRead {
-			f.parts = [][]byte{make([]byte, placeSize)}
-			one(modify(m.request().Read(fd, f.parts[0], off)), f)
-			return
+		q := m.request()
+		switch kind {
+		case stepRead:
+			m.push(m.reads(modify(q.Read(fd, p, off)), place, current, p))
+		case stepReadv:
+			parts := [][]byte{p[:cut], p[cut:]}
+			m.push(m.reads(modify(q.Readv(fd, parts, off)), place, current, p))
+		case stepWrite:
+			m.push(m.writes(modify(q.Write(fd, data, off)), place, data))
+		case stepWritev:
+			parts := [][]byte{data[:cut], data[cut:]}
+			m.push(m.writes(modify(q.Writev(fd, parts, off)), place, data))
+		case stepChain:
+			// The read returns what the write wrote, unless it is canceled. Linux 5.10 may deliver
+			// the write later, if the completion queue was full.
+			written := func() []byte { return data }
+			m.push(m.writes(q.Write(fd, data, off).Link(), place, data),
+				m.reads(m.request().Read(fd, p, off), place, written, p))
 		}
-		one(modify(m.request().Readv(fd, f.parts, off)), f)
-	case stepWrite:
-		if free {
-			one(modify(m.request().Write(fd, data, off)), &inFlight{kind: kind, place: place,
-				data: data})
-		}
-	case stepWritev:
-		if free {
-			one(modify(m.request().Writev(fd, [][]byte{data[:cut], data[cut:]}, off)),
-				&inFlight{kind: kind, place: place, data: data})
-		}
-	case stepChain:
-		if !free {
-			return
-		}
-		// The read returns what the write wrote, unless it is canceled.
-		p := make([]byte, placeSize)
-		write, read := m.request().Write(fd, data, off).Link(), m.request().Read(fd, p, off)
-		m.push([]*Request{write, read}, []*inFlight{
-			{kind: stepWrite, place: place, data: data}, {kind: stepRead, place: place,
-				data: data, parts: [][]byte{p}, after: true}})
 	case stepPipe:
-		p := make([]byte, 1+arg%3)
+		p = p[:1+arg%3]
 		q := m.request().Read(m.pipe[0], p, CurrentPosition)
 		if arg&8 != 0 {
 			q.Readv(m.pipe[0], [][]byte{p[:1], p[1:]}, CurrentPosition)
 		}
-		one(q, &inFlight{kind: kind, place: -1, data: p})
+		m.push(m.readsPipe(q, p))
 	case stepNop:
 		q := m.request().Nop()
 		if arg&1 != 0 && m.barriers {
 			q.Drain()
 		}
-		one(q, &inFlight{kind: kind, place: -1})
+		m.push(m.ends(q, nil))
 	case stepTimeout:
-		one(m.request().Timeout(time.Duration(arg)*time.Microsecond),
-			&inFlight{kind: kind, place: -1})
+		m.push(m.ends(m.request().Timeout(time.Duration(arg)*time.Microsecond), syscall.ETIME))
 	case stepFsync:
-		one(modify(m.request().Fdatasync(fd)), &inFlight{kind: kind, place: -1})
+		m.push(m.ends(modify(m.request().Fdatasync(fd)), nil))
 	case stepCancel:
 		if len(m.order) == 0 {
 			return
 		}
 		other := m.order[int(arg)%len(m.order)]
-		one(m.request().Cancel(other), &inFlight{kind: kind, place: -1, other: other})
+		m.push(m.ends(m.request().Cancel(other), nil, syscall.ENOENT, syscall.EALREADY))
 	case stepLimit:
-		p := make([]byte, 1)
-		m.push([]*Request{m.request().Read(m.pipe[0], p, CurrentPosition).Link(),
-			m.request().LinkTimeout(time.Duration(arg) * time.Microsecond)},
-			[]*inFlight{{kind: stepPipe, place: -1, data: p}, {kind: stepLimit, place: -1}})
+		// A LinkTimeout that comes too late returns ENOENT or EALREADY.
+		m.push(m.readsPipe(m.request().Read(m.pipe[0], p[:1], CurrentPosition).Link(), p[:1]),
+			m.ends(m.request().LinkTimeout(time.Duration(arg)*time.Microsecond), syscall.ETIME,
+				syscall.ENOENT, syscall.EALREADY))
 	case stepMulti:
 		if !m.multi {
 			return
 		}
-		one(m.request().PollMultishot(m.pipe[0], 1), &inFlight{kind: kind, place: -1})
+		m.push(&inFlight{q: m.request().PollMultishot(m.pipe[0], 1), place: -1, multi: true,
+			check: func(c Completion, canceled bool) {
+				require(m.t, canceled || c.Result == 1, "poll: %d", c.Result)
+			}})
 	case stepFeed:
 		if b := byte(m.fed); !m.unread[b] {
 			m.fed++
 			m.unread[b] = true
-			if _, err := syscall.Write(m.pipe[1], []byte{b}); err != nil {
-				m.t.Fatal(err)
-			}
+			must(m.t, errorOf(syscall.Write(m.pipe[1], []byte{b})))
 		}
 	case stepSubmit:
 		if _, err := m.ring.Submit(); err != nil && err != ErrReap {
@@ -350,12 +316,10 @@ func (m *machine) step(step, arg byte) {
 
 // close closes the ring: requests in flight are orphaned.
 func (m *machine) close() {
-	if err := m.ring.Close(); err != nil {
-		m.t.Fatal(err)
-	}
-	for _, q := range append([]*Request(nil), m.order...) {
+	must(m.t, m.ring.Close())
+	for _, q := range slices.Clone(m.order) {
 		m.orphaned++
-		if f := m.end(q); f.kind == stepPipe {
+		if m.end(q).pipe {
 			m.unread = nil // It may have read any bytes.
 		}
 	}
@@ -374,9 +338,7 @@ func (m *machine) refill() {
 		_ = syscall.Close(m.pipe[0])
 		_ = syscall.Close(m.pipe[1])
 	}
-	if err := syscall.Pipe2(m.pipe[:], syscall.O_CLOEXEC); err != nil {
-		m.t.Fatal(err)
-	}
+	must(m.t, syscall.Pipe2(m.pipe[:], syscall.O_CLOEXEC))
 }
 
 // checkCounts checks the conservation of requests.
@@ -419,9 +381,7 @@ func FuzzSequence(f *testing.F) {
 		for place := range places {
 			m.content[place] = make([]byte, placeSize)
 		}
-		if _, err := file.WriteAt(make([]byte, places*placeSize), 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(file.WriteAt(make([]byte, places*placeSize), 0)))
 		m.refill()
 		defer func() {
 			_ = syscall.Close(m.pipe[0])

@@ -37,9 +37,8 @@ func checkMemlock(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, syscall.ENOMEM) {
 		skip(t, err)
-	} else if err != nil {
-		t.Fatal(err)
 	}
+	must(t, err)
 }
 
 func newRing(t testing.TB, o Options) *Ring {
@@ -48,21 +47,22 @@ func newRing(t testing.TB, o Options) *Ring {
 	if err != nil {
 		skip(t, err)
 	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil && err != ErrClosed {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { closeRing(t, r) })
 	return r
+}
+
+// closeRing closes a ring, if it is not closed already.
+func closeRing(t testing.TB, r *Ring) {
+	t.Helper()
+	err := r.Close()
+	expect(t, err == nil || err == ErrClosed, "%v", err)
 }
 
 // needOps skips a test if the kernel does not support all operations.
 func needOps(t testing.TB, r *Ring, ops ...Opcode) {
 	t.Helper()
 	probe, err := r.Probe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, op := range ops {
 		if !probe.Supports(op) {
 			skip(t, "this kernel does not support opcode", op)
@@ -83,11 +83,7 @@ func ringWithoutFlags(t *testing.T, change func(*config)) *Ring {
 	if err != nil {
 		skip(t, err)
 	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil && err != ErrClosed {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { closeRing(t, r) })
 	return r
 }
 
@@ -99,17 +95,13 @@ func push(t testing.TB, r *Ring, requests ...*Request) {
 		for ; err == ErrFull; err = r.Push(q) {
 			submit(t, r)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 }
 
 func submit(t testing.TB, r *Ring) {
 	t.Helper()
-	if _, err := r.Submit(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(r.Submit()))
 }
 
 // run pushes requests together and returns their completions in the order of the requests.
@@ -123,9 +115,8 @@ func collect(t *testing.T, r *Ring, requests ...*Request) []Completion {
 	t.Helper()
 	ordered := make([]Completion, len(requests))
 	for got := 0; got < len(requests); {
-		if _, err := r.SubmitAndWait(1, testTimeout); err != nil {
-			t.Fatalf("%d of %d completions: %v", got, len(requests), err)
-		}
+		_, err := r.SubmitAndWait(1, testTimeout)
+		require(t, err == nil, "%d of %d completions: %v", got, len(requests), err)
 		var done [8]Completion
 		for _, c := range done[:r.Reap(done[:])] {
 			for i, q := range requests {
@@ -143,9 +134,7 @@ func collect(t *testing.T, r *Ring, requests ...*Request) []Completion {
 func one(t *testing.T, r *Ring, q *Request) int {
 	t.Helper()
 	c := run(t, r, q)[0]
-	if c.Err() != nil {
-		t.Fatalf("operation %d: %v", q.Opcode(), c.Err())
-	}
+	require(t, c.Err() == nil, "operation %d: %v", q.Opcode(), c.Err())
 	return int(c.Result)
 }
 
@@ -155,16 +144,24 @@ func failure(t *testing.T, r *Ring, q *Request) error {
 	return run(t, r, q)[0].Err()
 }
 
-func reapInto(t *testing.T, r *Ring, waiting map[*Request]bool) {
+// drain waits until each of these requests has completed, once.
+func drain(t *testing.T, r *Ring, waiting map[*Request]bool) {
 	t.Helper()
-	var done [8]Completion
-	for _, c := range done[:r.Reap(done[:])] {
-		if !waiting[c.Request] {
-			t.Fatal("a completion of an unknown request, or a second one")
+	for deadline := time.Now().Add(testTimeout); len(waiting) > 0; {
+		require(t, !time.Now().After(deadline), "%d are lost", len(waiting))
+		if _, err := r.SubmitAndWait(1, testTimeout); err != nil && err != ErrReap {
+			t.Fatal(len(waiting), err)
 		}
-		delete(waiting, c.Request)
+		var done [8]Completion
+		for _, c := range done[:r.Reap(done[:])] {
+			require(t, waiting[c.Request], "a completion of an unknown request, or a second one")
+			delete(waiting, c.Request)
+		}
 	}
 }
+
+// errorOf returns the error of a call with two results.
+func errorOf[T any](_ T, err error) error { return err }
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -173,41 +170,65 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// require fails the test, and ends it, unless a condition holds.
+func require(t testing.TB, holds bool, format string, args ...any) {
+	t.Helper()
+	if !holds {
+		t.Fatalf(format, args...)
+	}
+}
+
+// expect fails the test unless a condition holds, and lets it go on.
+func expect(t testing.TB, holds bool, format string, args ...any) {
+	t.Helper()
+	if !holds {
+		t.Errorf(format, args...)
+	}
+}
+
 func equal[T comparable](t *testing.T, got, want T) {
 	t.Helper()
-	if got != want {
-		t.Fatalf("got %v, want %v", got, want)
-	}
+	require(t, got == want, "got %v, want %v", got, want)
+}
+
+// gives runs a request, which must have this result.
+func gives(t *testing.T, r *Ring, q *Request, want int) {
+	t.Helper()
+	equal(t, one(t, r, q), want)
+}
+
+// fails runs a request, which must have this error.
+func fails(t *testing.T, r *Ring, q *Request, want error) {
+	t.Helper()
+	equal(t, failure(t, r, q), want)
+}
+
+// wantError fails the test if an error is another one.
+func wantError(t *testing.T, err, want error) {
+	t.Helper()
+	require(t, errors.Is(err, want), "%v, not %v", err, want)
 }
 
 func tempFile(t *testing.T, content string) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { f.Close() })
-	if _, err := f.WriteString(content); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(f.WriteString(content)))
 	return f
 }
 
 func content(t *testing.T, f *os.File) string {
 	t.Helper()
 	b, err := os.ReadFile(f.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(b)
 }
 
 func pipe(t *testing.T) (reading, writing int) {
 	t.Helper()
 	var fds [2]int
-	if err := syscall.Pipe2(fds[:], syscall.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Pipe2(fds[:], syscall.O_CLOEXEC))
 	t.Cleanup(func() { syscall.Close(fds[0]); syscall.Close(fds[1]) })
 	return fds[0], fds[1]
 }
@@ -241,11 +262,11 @@ func tcp(t *testing.T) (client, server int) {
 
 func sparse(t *testing.T, r *Ring, n int) {
 	t.Helper()
-	if err := r.RegisterFilesSparse(n); errors.Is(err, syscall.EINVAL) {
+	err := r.RegisterFilesSparse(n)
+	if errors.Is(err, syscall.EINVAL) {
 		skip(t, "this kernel is older than 5.19")
-	} else if err != nil {
-		t.Fatal(err)
 	}
+	must(t, err)
 }
 
 // fake is a ring in ordinary memory with a simulated kernel, which completes requests in order.

@@ -17,19 +17,16 @@ func TestRWFlags(t *testing.T) {
 	f := tempFile(t, "x")
 	const unknown = 1 << 30
 	c := run(t, r, new(Request).Read(int(f.Fd()), make([]byte, 1), 0).RWFlags(unknown))[0]
-	if c.Err() != syscall.EOPNOTSUPP && c.Err() != syscall.EINVAL {
-		t.Fatalf("the kernel ignored the flags: %v", c.Err())
-	}
+	require(t, c.Err() == syscall.EOPNOTSUPP || c.Err() == syscall.EINVAL,
+		"the kernel ignored the flags: %v", c.Err())
 }
 
 func TestPriority(t *testing.T) {
 	r := newRing(t, Options{})
 	f := tempFile(t, "abc")
 	const bestEffort, none = 2 << 13, 7 << 13
-	equal(t, one(t, r, new(Request).Read(int(f.Fd()), make([]byte, 3), 0).Priority(bestEffort|4)),
-		3)
-	equal(t, failure(t, r, new(Request).Read(int(f.Fd()), make([]byte, 3), 0).Priority(none)),
-		error(syscall.EINVAL))
+	gives(t, r, new(Request).Read(int(f.Fd()), make([]byte, 3), 0).Priority(bestEffort|4), 3)
+	fails(t, r, new(Request).Read(int(f.Fd()), make([]byte, 3), 0).Priority(none), syscall.EINVAL)
 }
 
 // Offsets and lengths beyond 32 bits: advice drops a page beyond 4 GiB from the page cache.
@@ -50,7 +47,7 @@ func TestFadviseBeyond4GiB(t *testing.T) {
 		new(Request).Fadvise(fd, far, 4096, dontNeed), new(Request).Fadvise(fd, 0, far+4096,
 			dontNeed),
 	} {
-		equal(t, one(t, r, new(Request).Read(fd, make([]byte, 1), far)), 1)
+		gives(t, r, new(Request).Read(fd, make([]byte, 1), far), 1)
 		if !cached() {
 			skip(t, "this file system does not cache, or does not support RWF_NOWAIT")
 		}
@@ -66,7 +63,7 @@ func TestFadviseBeyond4GiB(t *testing.T) {
 			}
 		}
 	}
-	equal(t, failure(t, r, new(Request).Fadvise(fd, 0, 1<<33, 77)), error(syscall.EINVAL))
+	fails(t, r, new(Request).Fadvise(fd, 0, 1<<33, 77), syscall.EINVAL)
 }
 
 func TestMadvise(t *testing.T) {
@@ -78,10 +75,10 @@ func TestMadvise(t *testing.T) {
 	half := len(p) / 2
 	p[0], p[half] = 1, 2
 	const dontNeed = 4
-	equal(t, one(t, r, new(Request).Madvise(p[half:], dontNeed)), 0)
+	gives(t, r, new(Request).Madvise(p[half:], dontNeed), 0)
 	equal(t, p[0], 1)
 	equal(t, p[half], 0) // The pages of a private mapping are zeroed.
-	equal(t, failure(t, r, new(Request).Madvise(p, 9999)), error(syscall.EINVAL))
+	fails(t, r, new(Request).Madvise(p, 9999), syscall.EINVAL)
 }
 
 func TestSpliceAndTee(t *testing.T) {
@@ -90,17 +87,16 @@ func TestSpliceAndTee(t *testing.T) {
 	f, g := tempFile(t, "0123456789"), tempFile(t, "abcdefgh")
 	reading, writing := pipe(t)
 	other, into := pipe(t)
-	equal(t, one(t, r, new(Request).Splice(int(f.Fd()), 2, writing, CurrentPosition, 5, 0)), 5)
-	equal(t, one(t, r, new(Request).Tee(reading, into, 3, 0)), 3)
-	equal(t, one(t, r, new(Request).Splice(reading, CurrentPosition, int(g.Fd()), 1, 100, 0)), 5)
+	gives(t, r, new(Request).Splice(int(f.Fd()), 2, writing, CurrentPosition, 5, 0), 5)
+	gives(t, r, new(Request).Tee(reading, into, 3, 0), 3)
+	gives(t, r, new(Request).Splice(reading, CurrentPosition, int(g.Fd()), 1, 100, 0), 5)
 	equal(t, content(t, g), "a23456gh")
 	p := make([]byte, 9)
-	equal(t, one(t, r, new(Request).Read(other, p, CurrentPosition)), 3)
+	gives(t, r, new(Request).Read(other, p, CurrentPosition), 3)
 	equal(t, string(p[:3]), "234")
 	// The target may be a registered file.
 	must(t, r.RegisterFiles([]int{into}))
-	equal(t, one(t, r, new(Request).Splice(int(f.Fd()), 0, 0, CurrentPosition, 2, 0).FixedFile()),
-		2)
-	equal(t, one(t, r, new(Request).Read(other, p, CurrentPosition)), 2)
+	gives(t, r, new(Request).Splice(int(f.Fd()), 0, 0, CurrentPosition, 2, 0).FixedFile(), 2)
+	gives(t, r, new(Request).Read(other, p, CurrentPosition), 2)
 	equal(t, string(p[:2]), "01")
 }

@@ -21,8 +21,8 @@ func TestSockets(t *testing.T) {
 	loopback := netip.MustParseAddrPort("127.0.0.1:0")
 	listener := one(t, r, new(Request).Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0))
 	defer syscall.Close(listener)
-	equal(t, one(t, r, new(Request).Bind(listener, loopback)), 0)
-	equal(t, one(t, r, new(Request).Listen(listener, 8)), 0)
+	gives(t, r, new(Request).Bind(listener, loopback), 0)
+	gives(t, r, new(Request).Listen(listener, 8), 0)
 	name, err := syscall.Getsockname(listener)
 	must(t, err)
 	port := name.(*syscall.SockaddrInet4).Port
@@ -34,9 +34,7 @@ func TestSockets(t *testing.T) {
 	ends := run(t, r, accept, connect)
 	equal(t, ends[1].Err(), nil)
 	server := int(ends[0].Result)
-	if server < 0 {
-		t.Fatal(ends[0].Err())
-	}
+	require(t, server >= 0, "%v", ends[0].Err())
 	defer syscall.Close(server)
 	own, _ := syscall.Getsockname(client)
 	equal(t, accept.Peer(), netip.AddrPortFrom(loopback.Addr(),
@@ -46,8 +44,8 @@ func TestSockets(t *testing.T) {
 	ends = run(t, r, new(Request).Send(client, []byte("hello"), 0), new(Request).Recv(server, p, 0))
 	equal(t, ends[0].Result, 5)
 	equal(t, string(p[:ends[1].Result]), "hello")
-	equal(t, one(t, r, new(Request).Shutdown(client, syscall.SHUT_WR)), 0)
-	equal(t, one(t, r, new(Request).Recv(server, p, 0)), 0)
+	gives(t, r, new(Request).Shutdown(client, syscall.SHUT_WR), 0)
+	gives(t, r, new(Request).Recv(server, p, 0), 0)
 
 	// Several connections from one request.
 	multi := new(Request).AcceptMultishot(listener, 0)
@@ -57,9 +55,7 @@ func TestSockets(t *testing.T) {
 		must(t, err)
 		defer conn.Close()
 		c := collect(t, r, multi)[0]
-		if c.Err() != nil || !c.More() {
-			t.Fatalf("%+v", c)
-		}
+		require(t, c.Err() == nil && c.More(), "%+v", c)
 		syscall.Close(int(c.Result))
 	}
 	run(t, r, new(Request).Cancel(multi))
@@ -78,11 +74,11 @@ func TestUnixSocket(t *testing.T) {
 		defer listener.Close()
 		fd := one(t, r, new(Request).Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0))
 		defer syscall.Close(fd)
-		equal(t, one(t, r, new(Request).ConnectUnix(fd, name)), 0)
+		gives(t, r, new(Request).ConnectUnix(fd, name), 0)
 		conn, err := listener.Accept()
 		must(t, err)
 		defer conn.Close()
-		equal(t, one(t, r, new(Request).Send(fd, []byte("abc"), 0)), 3)
+		gives(t, r, new(Request).Send(fd, []byte("abc"), 0), 3)
 		p := make([]byte, 3)
 		if n, err := conn.Read(p); n != 3 || err != nil {
 			t.Fatal(n, err)
@@ -100,13 +96,13 @@ func TestInvalidAddresses(t *testing.T) {
 	} {
 		fd := one(t, r, new(Request).Socket(domain, syscall.SOCK_STREAM, 0))
 		defer syscall.Close(fd)
-		equal(t, failure(t, r, new(Request).Connect(fd, to)), error(syscall.EINVAL))
+		fails(t, r, new(Request).Connect(fd, to), syscall.EINVAL)
 	}
 	fd := one(t, r, new(Request).Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0))
 	defer syscall.Close(fd)
 	for _, path := range []string{"", "a\x00b", strings.Repeat("x", 109),
 		strings.Repeat("x", 200)} {
-		equal(t, failure(t, r, new(Request).ConnectUnix(fd, path)), error(syscall.EINVAL))
+		fails(t, r, new(Request).ConnectUnix(fd, path), syscall.EINVAL)
 	}
 	// The name of an interface becomes its number.
 	if link, err := net.InterfaceByName("lo"); err == nil {
@@ -163,7 +159,7 @@ func TestMessageFlags(t *testing.T) {
 	for _, n := range []int{3, 4} {
 		_, _ = syscall.Write(a, make([]byte, n))
 		q := new(Request).RecvMsg(b, [][]byte{make([]byte, 3)}, 0)
-		equal(t, one(t, r, q), 3)
+		gives(t, r, q, 3)
 		equal(t, q.MessageFlags()&syscall.MSG_TRUNC != 0, n > 3)
 		equal(t, q.Peer(), netip.AddrPort{})
 	}
@@ -180,9 +176,7 @@ func TestZeroCopy(t *testing.T) {
 			netip.AddrPort{}, 0),
 	} {
 		push(t, r, q)
-		if _, err := r.SubmitAndWait(1, testTimeout); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(r.SubmitAndWait(1, testTimeout)))
 		var done [2]Completion
 		n := r.Reap(done[:])
 		checkMemlock(t, done[0].Err()) // The kernel locks the pages.
@@ -191,19 +185,16 @@ func TestZeroCopy(t *testing.T) {
 			t.Fatal(n, err)
 		}
 		for n < 2 {
-			if _, err := r.SubmitAndWait(1, testTimeout); err != nil {
-				t.Fatal(name, err)
-			}
+			_, err := r.SubmitAndWait(1, testTimeout)
+			require(t, err == nil, "%v, %v", name, err)
 			n += r.Reap(done[n:])
 			equal(t, q.InFlight(), n < 2)
 		}
-		if first := done[0]; first.Request != q || first.Result != 5 || !first.More() ||
-			first.Flags&FlagNotification != 0 {
-			t.Fatalf("%s: %+v", name, first)
-		}
-		if second := done[1]; second.Request != q || second.More() ||
-			second.Flags&FlagNotification == 0 {
-			t.Fatalf("%s: %+v", name, second)
-		}
+		first := done[0]
+		require(t, first.Request == q && first.Result == 5 && first.More() &&
+			first.Flags&FlagNotification == 0, "%s: %+v", name, first)
+		second := done[1]
+		require(t, second.Request == q && !second.More() && second.Flags&FlagNotification != 0,
+			"%s: %+v", name, second)
 	}
 }

@@ -16,18 +16,15 @@ func TestPolls(t *testing.T) {
 	const pollIn = 1
 	poll := new(Request).Poll(reading, pollIn)
 	push(t, r, poll)
-	if _, err := r.SubmitAndWait(1, 20*time.Millisecond); err != ErrTimeout {
-		t.Fatal("an empty pipe is readable:", err)
-	}
+	_, err := r.SubmitAndWait(1, 20*time.Millisecond)
+	require(t, err == ErrTimeout, "an empty pipe is readable: %v", err)
 	_, _ = syscall.Write(writing, []byte("x"))
 	equal(t, collect(t, r, poll)[0].Result, pollIn)
 
 	// One request, a completion per event.
 	multi := new(Request).PollMultishot(reading, pollIn)
 	c := run(t, r, multi)[0]
-	if !c.More() || c.Result != pollIn {
-		t.Fatalf("%+v", c)
-	}
+	require(t, c.More() && c.Result == pollIn, "%+v", c)
 	_, _ = syscall.Write(writing, []byte("y"))
 	if c := collect(t, r, multi)[0]; !c.More() {
 		t.Fatalf("%+v", c)
@@ -42,10 +39,9 @@ func TestPolls(t *testing.T) {
 func TestTimeouts(t *testing.T) {
 	r := newRing(t, Options{})
 	begin := time.Now()
-	equal(t, failure(t, r, new(Request).Timeout(30*time.Millisecond)), error(syscall.ETIME))
-	if took := time.Since(begin); took < 30*time.Millisecond {
-		t.Fatal("too early:", took)
-	}
+	fails(t, r, new(Request).Timeout(30*time.Millisecond), syscall.ETIME)
+	took := time.Since(begin)
+	require(t, took >= 30*time.Millisecond, "too early: %v", took)
 	long := new(Request).Timeout(time.Hour)
 	push(t, r, long)
 	results := run(t, r, new(Request).TimeoutRemove(long))
@@ -57,9 +53,8 @@ func TestTimeouts(t *testing.T) {
 	reading, _ := pipe(t)
 	limited := run(t, r, new(Request).Read(reading, make([]byte, 1), CurrentPosition).Link(),
 		new(Request).LinkTimeout(20*time.Millisecond))
-	if err := limited[0].Err(); err != syscall.ECANCELED && err != syscall.EINTR {
-		t.Fatal(err)
-	}
+	err := limited[0].Err()
+	require(t, err == syscall.ECANCELED || err == syscall.EINTR, "%v", err)
 	equal(t, limited[1].Err(), error(syscall.ETIME))
 }
 
@@ -90,7 +85,7 @@ func TestTimeoutAt(t *testing.T) {
 		t.Fatal("too early:", at.Sub(now))
 	}
 	// A time in the past expires at once.
-	equal(t, failure(t, r, new(Request).TimeoutAt(time.Unix(1, 0))), error(syscall.ETIME))
+	fails(t, r, new(Request).TimeoutAt(time.Unix(1, 0)), syscall.ETIME)
 }
 
 func TestPollAndTimeoutUpdates(t *testing.T) {
@@ -102,9 +97,8 @@ func TestPollAndTimeoutUpdates(t *testing.T) {
 	long := new(Request).Timeout(time.Hour)
 	push(t, r, poll, long)
 	_, _ = syscall.Write(writing, []byte("x"))
-	if _, err := r.SubmitAndWait(1, 20*time.Millisecond); err != ErrTimeout {
-		t.Fatal(err)
-	}
+	_, err := r.SubmitAndWait(1, 20*time.Millisecond)
+	require(t, err == ErrTimeout, "%v", err)
 	update := new(Request).PollUpdate(poll, pollIn)
 	push(t, r, update)
 	ends := collect(t, r, update, poll)
@@ -113,22 +107,21 @@ func TestPollAndTimeoutUpdates(t *testing.T) {
 	}
 	equal(t, ends[0].Result, 0)
 	equal(t, ends[1].Result, pollIn)
-	equal(t, failure(t, r, new(Request).PollUpdate(poll, pollIn)), error(syscall.ENOENT))
+	fails(t, r, new(Request).PollUpdate(poll, pollIn), syscall.ENOENT)
 
 	update = new(Request).TimeoutUpdate(long, time.Millisecond)
 	push(t, r, update)
 	ends = collect(t, r, update, long)
 	equal(t, ends[0].Result, 0)
 	equal(t, ends[1].Err(), error(syscall.ETIME))
-	equal(t, failure(t, r, new(Request).TimeoutUpdate(long, time.Second)),
-		error(syscall.ENOENT))
+	fails(t, r, new(Request).TimeoutUpdate(long, time.Second), syscall.ENOENT)
 
 	_, _ = syscall.Read(reading, make([]byte, 1))
 	read := new(Request).Read(reading, make([]byte, 1), CurrentPosition).Link()
 	limit := new(Request).LinkTimeout(time.Hour)
 	push(t, r, read, limit)
 	submit(t, r)
-	equal(t, one(t, r, new(Request).TimeoutUpdate(limit, time.Millisecond)), 0)
+	gives(t, r, new(Request).TimeoutUpdate(limit, time.Millisecond), 0)
 	ends = collect(t, r, limit, read)
 	equal(t, ends[0].Err(), error(syscall.ETIME))
 }
@@ -145,10 +138,8 @@ func TestCancels(t *testing.T) {
 	ends := collect(t, r, cancel, a)
 	equal(t, ends[0].Err(), nil)
 	equal(t, ends[1].Err(), error(syscall.ECANCELED))
-	if !b.InFlight() {
-		t.Fatal("another request was canceled")
-	}
-	equal(t, failure(t, r, new(Request).Cancel(a)), error(syscall.ENOENT))
+	require(t, b.InFlight(), "another request was canceled")
+	fails(t, r, new(Request).Cancel(a), syscall.ENOENT)
 
 	byFile := new(Request).CancelFile(reading)
 	push(t, r, byFile)
@@ -171,9 +162,7 @@ func TestCancels(t *testing.T) {
 func cancelOf(t *testing.T, r *Ring, cancel, target *Request) (end Completion, canceled bool) {
 	t.Helper()
 	for !canceled {
-		if _, err := r.SubmitAndWait(1, testTimeout); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(r.SubmitAndWait(1, testTimeout)))
 		var done [2]Completion
 		for _, c := range done[:r.Reap(done[:])] {
 			if c.Request == cancel {
@@ -201,7 +190,7 @@ func TestCancelFindsRequestsOfItsRingOnly(t *testing.T) {
 		submit(t, r)
 	}
 	equal(t, a.userData, b.userData)
-	equal(t, failure(t, r, new(Request).Cancel(b)), error(syscall.ENOENT))
+	fails(t, r, new(Request).Cancel(b), syscall.ENOENT)
 	// A cancel refers to the target as it is when the cancel is pushed.
 	early := new(Request)
 	cancel := new(Request).Cancel(early)
@@ -212,7 +201,7 @@ func TestCancelFindsRequestsOfItsRingOnly(t *testing.T) {
 	equal(t, ends[1].Err(), nil)
 	// After its completion, it does not keep the target reachable.
 	equal(t, cancel.other, nil)
-	equal(t, failure(t, r, cancel), error(syscall.ENOENT))
+	fails(t, r, cancel, syscall.ENOENT)
 	_, _ = syscall.Write(writing, []byte("xy"))
 	equal(t, collect(t, r, a)[0].Result, 1)
 	equal(t, collect(t, other, b)[0].Result, 1)
@@ -235,11 +224,9 @@ func TestMsgRing(t *testing.T) {
 		n := other.Reap(done[:])
 		result <- woken{n, done[0], err}
 	}()
-	equal(t, one(t, r, new(Request).MsgRing(other, 7)), 0)
+	gives(t, r, new(Request).MsgRing(other, 7), 0)
 	w := <-result
-	if w.n != 1 || w.err != nil || w.c.Request != nil || w.c.Result != 7 {
-		t.Fatalf("%+v", w)
-	}
+	require(t, w.n == 1 && w.err == nil && w.c.Request == nil && w.c.Result == 7, "%+v", w)
 	equal(t, other.InFlight(), 0)
 	equal(t, r.Push(new(Request).MsgRing(other, -1)), error(syscall.EINVAL))
 	// A ring can send messages to itself.
@@ -247,9 +234,7 @@ func TestMsgRing(t *testing.T) {
 	q := new(Request).MsgRing(r, 9)
 	push(t, r, q)
 	for ends < 2 {
-		if _, err := r.SubmitAndWait(1, testTimeout); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(r.SubmitAndWait(1, testTimeout)))
 		var done [2]Completion
 		for _, c := range done[:r.Reap(done[:])] {
 			ends++

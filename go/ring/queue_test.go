@@ -1,7 +1,7 @@
 //go:build linux
 
-// The two queues: pushing, submitting, waiting, reaping, overflow; chains and barriers; memory of
-// requests.
+// The two queues: pushing, submitting, waiting, reaping, overflow; memory of requests. Chains and
+// barriers are in the conformance cases (go/ringway/conformance_test.go), which run on rings too.
 
 package ring
 
@@ -72,9 +72,8 @@ func TestPartialSubmissionByTheKernel(t *testing.T) {
 	unknown.prepare(200, -1)
 	push(t, r, all...)
 	wantSubmitted(t, r, 2, nil)
-	if back := r.Withdraw(); !slices.Equal(back, []*Request{all[3], all[2]}) {
-		t.Fatal(back)
-	}
+	back := r.Withdraw()
+	require(t, slices.Equal(back, []*Request{all[3], all[2]}), "%v", back)
 	collect(t, r, all[0], all[1])
 	equal(t, r.InFlight(), 0)
 }
@@ -106,9 +105,8 @@ func TestCountersWrap(t *testing.T) {
 		var pushed []*Request
 		for i := range 1 + round%8 {
 			q := new(Request).Read(0, make([]byte, i), 0)
-			if err := f.Push(q); err != nil {
-				t.Fatalf("round %d: %v", round, err)
-			}
+			err := f.Push(q)
+			require(t, err == nil, "round %d: %v", round, err)
 			pushed = append(pushed, q)
 		}
 		if n, err := f.SubmitAndWait(len(pushed), time.Second); n != len(pushed) || err != nil {
@@ -122,9 +120,7 @@ func TestCountersWrap(t *testing.T) {
 		}
 		equal(t, f.InFlight(), 0)
 	}
-	if f.tail >= before || f.head >= before {
-		t.Fatal("the counters did not wrap")
-	}
+	require(t, f.tail < before && f.head < before, "the counters did not wrap")
 }
 
 // Negative lengths and counts do not become large ones.
@@ -168,22 +164,12 @@ func TestRequestsWithoutReapAreBounded(t *testing.T) {
 			}
 			_, err := r.Submit()
 			full = err == ErrReap
-			if err != nil && !full {
-				t.Fatal(err)
-			}
+			require(t, err == nil || full, "%v", err)
 		}
 		if n := len(pushed); n > bound+2*int(r.params.sqEntries) {
 			t.Errorf("%d requests are in flight, and the bound is %d", n, bound)
 		}
-		for deadline := time.Now().Add(testTimeout); len(pushed) > 0; {
-			if time.Now().After(deadline) {
-				t.Fatalf("%d are lost", len(pushed))
-			}
-			reapInto(t, r, pushed)
-			if _, err := r.Submit(); err != nil && err != ErrReap {
-				t.Fatal(err)
-			}
-		}
+		drain(t, r, pushed)
 	}
 }
 
@@ -215,15 +201,7 @@ func TestOverflowOfPollsLosesNoCompletion(t *testing.T) {
 	}
 	submit(t, r)
 	_, _ = syscall.Write(writing, []byte("x"))
-	for deadline := time.Now().Add(testTimeout); len(waiting) > 0; {
-		if _, err := r.SubmitAndWait(1, testTimeout); err != nil && err != ErrReap {
-			t.Fatal(len(waiting), err)
-		}
-		reapInto(t, r, waiting)
-		if time.Now().After(deadline) {
-			t.Fatal(len(waiting), "are lost")
-		}
-	}
+	drain(t, r, waiting)
 	equal(t, r.Overflow(), 0)
 	equal(t, r.InFlight(), 0)
 }
@@ -242,9 +220,7 @@ func TestReapSubmitsNothing(t *testing.T) {
 	_, _ = syscall.Write(writing, []byte("x"))
 	var done [32]Completion
 	for n, deadline := 0, time.Now().Add(testTimeout); n < 20; n += r.Reap(done[:]) {
-		if time.Now().After(deadline) {
-			t.Fatal(n)
-		}
+		require(t, !time.Now().After(deadline), "%v", n)
 	}
 	equal(t, r.Pending(), 2)
 	collect(t, r, chain...)
@@ -269,9 +245,8 @@ func TestStaleCompletionIsDropped(t *testing.T) {
 	f.queued = append(f.queued, cqe{userData: before})
 	f.flush()
 	equal(t, f.Reap(done[:]), 0)
-	if !q.InFlight() || q.userData == before {
-		t.Fatal("the stale completion was attributed to another request")
-	}
+	require(t, q.InFlight() && q.userData != before,
+		"the stale completion was attributed to another request")
 	f.take = nil
 	submit(t, f.Ring)
 	equal(t, f.Reap(done[:]), 1)
@@ -284,9 +259,7 @@ func TestSubmitAndWaitForMoreThanTheQueueHolds(t *testing.T) {
 	for i := range all {
 		push(t, r, &all[i])
 	}
-	if _, err := r.SubmitAndWait(len(all), -1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errorOf(r.SubmitAndWait(len(all), -1)))
 	var done [12]Completion
 	equal(t, r.Reap(done[:]), len(all))
 }
@@ -299,9 +272,8 @@ func TestSubmitAndWaitBeforeLinux511(t *testing.T) {
 	begin := time.Now()
 	_, err := r.SubmitAndWait(1, 30*time.Millisecond)
 	equal(t, err, ErrTimeout)
-	if took := time.Since(begin); took < 30*time.Millisecond {
-		t.Fatal("too early:", took)
-	}
+	took := time.Since(begin)
+	require(t, took >= 30*time.Millisecond, "too early: %v", took)
 	q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
 	go func() {
 		time.Sleep(10 * time.Millisecond)
@@ -315,7 +287,7 @@ func TestSubmitAndWaitBeforeLinux511(t *testing.T) {
 	equal(t, n, 1)
 	equal(t, err, ErrTimeout)
 	collect(t, r, nop)
-	equal(t, one(t, r, nop), 0)
+	gives(t, r, nop, 0)
 }
 
 // The descriptor of a ring with IOPOLL does not become readable: the wait polls the device itself.
@@ -325,9 +297,7 @@ func TestSubmitAndWaitWithIOPollBeforeLinux511(t *testing.T) {
 	f.params.flags |= setupIOPoll
 	calls := 0
 	f.kernel = func(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno) {
-		if flags&enterGetEvents == 0 || arg != nil {
-			t.Error(flags, arg)
-		}
+		expect(t, flags&enterGetEvents != 0 && arg == nil, "%v, %v", flags, arg)
 		if calls++; calls < 4 {
 			return 0, 0
 		}
@@ -371,9 +341,8 @@ func TestSubmitAndWaitWithSignals(t *testing.T) {
 		begin := time.Now()
 		_, err := r.SubmitAndWait(1, 50*time.Millisecond)
 		equal(t, err, ErrTimeout)
-		if took := time.Since(begin); took < 50*time.Millisecond {
-			t.Fatal("too early:", took)
-		}
+		took := time.Since(begin)
+		require(t, took >= 50*time.Millisecond, "too early: %v", took)
 	})
 	written := make(chan bool)
 	for round := 0; ; round++ {
@@ -421,50 +390,16 @@ func TestSubmitWaitsForTheSQPollThread(t *testing.T) {
 		for q := new(Request); r.Push(q) != nil; {
 			equal(t, r.SpaceLeft(), 0)
 			submit(t, r)
-			if r.SpaceLeft() == 0 {
-				t.Fatal("Submit did not wait for space")
-			}
+			require(t, r.SpaceLeft() != 0, "Submit did not wait for space")
 		}
 	}
 	var done [count]Completion
 	for n := 0; n < count; {
-		if _, err := r.SubmitAndWait(1, testTimeout); err != nil {
-			t.Fatal(n, err)
-		}
+		_, err := r.SubmitAndWait(1, testTimeout)
+		require(t, err == nil, "%v, %v", n, err)
 		n += r.Reap(done[n:])
 	}
 	equal(t, r.InFlight(), 0)
-}
-
-func TestLinks(t *testing.T) {
-	r := newRing(t, Options{})
-	f := tempFile(t, "")
-	fd := int(f.Fd())
-	p := make([]byte, 3)
-	ends := run(t, r, new(Request).Write(fd, []byte("abc"), 0).Link(),
-		new(Request).Fsync(fd).Link(), new(Request).Read(fd, p, 0))
-	for _, c := range ends {
-		equal(t, c.Err(), nil)
-	}
-	equal(t, string(p), "abc")
-	// A short read breaks a chain of Link, not of Hardlink.
-	broken := run(t, r, new(Request).Read(fd, make([]byte, 9), 0).Link(), new(Request).Nop())
-	equal(t, broken[1].Err(), error(syscall.ECANCELED))
-	held := run(t, r, new(Request).Read(fd, make([]byte, 9), 0).Hardlink(), new(Request).Nop())
-	equal(t, held[1].Err(), nil)
-}
-
-func TestDrain(t *testing.T) {
-	r := newRing(t, Options{})
-	slow, last := new(Request).Timeout(30*time.Millisecond), new(Request).Nop().Drain()
-	push(t, r, slow, last)
-	if _, err := r.SubmitAndWait(2, testTimeout); err != nil {
-		t.Fatal(err)
-	}
-	var done [4]Completion
-	equal(t, r.Reap(done[:]), 2)
-	equal(t, done[0].Request, slow)
-	equal(t, done[1].Request, last)
 }
 
 func TestRequestInFlightCannotBeChanged(t *testing.T) {
@@ -475,15 +410,13 @@ func TestRequestInFlightCannotBeChanged(t *testing.T) {
 	equal(t, r.Push(q), ErrInFlight)
 	func() {
 		defer func() {
-			if recover() == nil {
-				t.Error("a request in flight was changed")
-			}
+			expect(t, recover() != nil, "a request in flight was changed")
 		}()
 		q.Nop()
 	}()
 	_, _ = syscall.Write(writing, []byte("x"))
 	collect(t, r, q)
-	equal(t, one(t, r, q.Nop()), 0)
+	gives(t, r, q.Nop(), 0)
 }
 
 // A request that was reset is a NOP: pushed again, it has no effect on the memory and the file of
@@ -502,7 +435,7 @@ func TestResetLeavesNoOperation(t *testing.T) {
 		for _, push := range []bool{true, false} {
 			prepare()
 			if push {
-				equal(t, one(t, r, q), len(p))
+				gives(t, r, q, len(p))
 			}
 			q.Reset()
 			copy(p, "mine")
@@ -517,7 +450,7 @@ func TestResetLeavesNoOperation(t *testing.T) {
 	}
 	q.TimeoutMultishot(time.Second, -1) // Invalid.
 	q.Reset()
-	equal(t, one(t, r, q), 0)
+	gives(t, r, q, 0)
 }
 
 // The stack grows and garbage is collected while the kernel writes to a buffer declared on the
@@ -561,9 +494,7 @@ func TestUnreferencedRequestsStayReachable(t *testing.T) {
 	}
 	for got := range count {
 		_, _ = syscall.Write(writing, []byte{'0', '1', '2', '3', '4', '5', '6', byte(got)})
-		if _, err := r.SubmitAndWait(1, testTimeout); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(r.SubmitAndWait(1, testTimeout)))
 		var done [1]Completion
 		equal(t, r.Reap(done[:]), 1)
 		equal(t, string(done[0].Request.UserData.([]byte)), "0123456"+string(byte(got)))

@@ -34,7 +34,7 @@ func TestOptions(t *testing.T) {
 			}), false)
 			for range 100 {
 				p := make([]byte, 3)
-				equal(t, one(t, r, new(Request).Read(int(f.Fd()), p, 4)), 3)
+				gives(t, r, new(Request).Read(int(f.Fd()), p, 4), 3)
 				equal(t, string(p), "456")
 			}
 			must(t, r.Close())
@@ -44,9 +44,7 @@ func TestOptions(t *testing.T) {
 
 func TestRingWithoutSetupFlags(t *testing.T) {
 	r := ringWithoutFlags(t, func(w *config) { w.entries = 4 })
-	if len(r.SetupFlags()) != 0 {
-		t.Fatal(r.SetupFlags())
-	}
+	require(t, len(r.SetupFlags()) == 0, "%v", r.SetupFlags())
 	f := tempFile(t, "0123456789")
 	for i := range 50 { // Several times around the queue.
 		p, q := make([]byte, 3), make([]byte, 2)
@@ -98,9 +96,7 @@ func TestNewReturnsARefusal(t *testing.T) {
 		skip(t, err)
 	}
 	var refusal *Refusal
-	if !errors.As(err, &refusal) || !errors.Is(err, syscall.EMFILE) {
-		t.Fatal(err)
-	}
+	require(t, errors.As(err, &refusal) && errors.Is(err, syscall.EMFILE), "%v", err)
 }
 
 func TestRingIsCloseOnExec(t *testing.T) { wantCloexec(t, newRing(t, Options{}).Fd()) }
@@ -109,22 +105,17 @@ func TestProbeAndIOWQMaxWorkers(t *testing.T) {
 	r := newRing(t, Options{})
 	probe, err := r.Probe()
 	must(t, err)
-	if !probe.Supports(OpRead) || probe.Supports(255) {
-		t.Fatal("the probe is wrong")
-	}
+	require(t, probe.Supports(OpRead) && !probe.Supports(255), "the probe is wrong")
 	if _, _, err := r.IOWQMaxWorkers(3, 5); err != nil {
 		skip(t, err)
 	}
 	files, rest, err := r.IOWQMaxWorkers(0, 0)
-	if err != nil || files != 3 || rest != 5 {
-		t.Fatal(files, rest, err)
-	}
+	require(t, err == nil && files == 3 && rest == 5, "%v, %v, %v", files, rest, err)
 }
 
 func TestNegativeSQPollIsRefused(t *testing.T) {
 	_, err := New(Options{SQPoll: -time.Second})
 	var refused *Refusal
-	if !errors.As(err, &refused) || refused.Feature != "SQPOLL" || refused.Errno != syscall.EINVAL {
-		t.Fatal(err)
-	}
+	require(t, errors.As(err, &refused) && refused.Feature == "SQPOLL" &&
+		refused.Errno == syscall.EINVAL, "%v", err)
 }

@@ -18,21 +18,15 @@ import (
 // machine it is written on.
 func TestSameAPIOnAllSystems(t *testing.T) {
 	here := exported(t, "linux", "amd64")
-	if len(here) < 50 {
-		t.Fatalf("only %d names were found: %v", len(here), here)
-	}
+	require(t, len(here) >= 50, "only %d names were found: %v", len(here), here)
 	for _, system := range []string{"darwin/arm64", "windows/amd64", "freebsd/amd64", "linux/386"} {
 		os, arch, _ := strings.Cut(system, "/")
 		there := exported(t, os, arch)
 		for _, name := range here {
-			if !slices.Contains(there, name) {
-				t.Errorf("%s lacks %s", system, name)
-			}
+			expect(t, slices.Contains(there, name), "%s lacks %s", system, name)
 		}
 		for _, name := range there {
-			if !slices.Contains(here, name) {
-				t.Errorf("%s alone has %s", system, name)
-			}
+			expect(t, slices.Contains(here, name), "%s alone has %s", system, name)
 		}
 	}
 }

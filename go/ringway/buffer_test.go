@@ -28,9 +28,8 @@ func TestArena(t *testing.T) {
 			if len(all) > 0 && random.IntN(5) < 2 || len(all) > 40 {
 				at := random.IntN(len(all))
 				h := all[at]
-				if bytes.Count(h.memory, []byte{h.mark}) != len(h.memory) {
-					t.Fatalf("%s: a block of %d bytes was shared", name, len(h.memory))
-				}
+				require(t, bytes.Count(h.memory, []byte{h.mark}) == len(h.memory),
+					"%s: a block of %d bytes was shared", name, len(h.memory))
 				h.release()
 				all[at] = all[len(all)-1]
 				all = all[:len(all)-1]
@@ -42,15 +41,12 @@ func TestArena(t *testing.T) {
 				refused++
 				continue
 			}
-			if len(b.memory) < n || len(b.memory) > max(2*n, pageSize)+pageSize {
-				t.Fatalf("%s: %d bytes for %d", name, len(b.memory), n)
-			}
+			require(t, len(b.memory) >= n && len(b.memory) <= max(2*n, pageSize)+pageSize,
+				"%s: %d bytes for %d", name, len(b.memory), n)
 			if at := uintptr(unsafe.Pointer(unsafe.SliceData(b.memory))); at%pageSize != 0 {
 				t.Fatalf("%s: at %x", name, at)
 			}
-			if a.only != nil && !within(b.memory, a.only) {
-				t.Fatalf("%s: outside of its region", name)
-			}
+			require(t, a.only == nil || within(b.memory, a.only), "%s: outside of its region", name)
 			for j := range b.memory {
 				b.memory[j] = byte(i)
 			}
@@ -70,27 +66,21 @@ func TestArena(t *testing.T) {
 			h.memory[0] = 1 // Not unmapped yet.
 			h.release()
 		}
-		if a.only != nil {
-			t.Fatal("a retired arena stays mapped after all blocks were released")
-		}
+		require(t, a.only == nil, "a retired arena stays mapped after all blocks were released")
 	}
 }
 
 func TestBufferReleases(t *testing.T) {
 	b := NewBuffer(10)
 	at := unsafe.SliceData(b.Bytes())
-	if b.Len() != 10 {
-		t.Fatal(b.Len())
-	}
+	require(t, b.Len() == 10, "%v", b.Len())
 	b.Release()
 	if again := NewBuffer(4000); unsafe.SliceData(again.Bytes()) != at {
 		t.Fatal("a released block is not reused")
 	} else {
 		again.Release()
 		defer func() {
-			if recover() == nil {
-				t.Fatal("releasing a buffer twice does not panic")
-			}
+			require(t, recover() != nil, "releasing a buffer twice does not panic")
 		}()
 		again.Release()
 	}
@@ -118,9 +108,7 @@ func TestDiscardedBufferIsReleased(t *testing.T) {
 			return b, nil
 		}, discardBuffer)
 		close(gone)
-		if b != nil || !errors.Is(err, context.Canceled) {
-			t.Fatal(b, err)
-		}
+		require(t, b == nil && errors.Is(err, context.Canceled), "%v, %v", b, err)
 	}
 	for range 500 {
 		if borrowed() == before {

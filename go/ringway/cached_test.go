@@ -23,22 +23,16 @@ func TestCachePredictor(t *testing.T) {
 		}
 		return count
 	}
-	if ways(3)[probe] != 3 {
-		t.Fatal("a few misses stop the probes")
-	}
+	require(t, ways(3)[probe] == 3, "a few misses stop the probes")
 	if n := ways(10_000)[probe]; n < 4 || n > 60 {
 		t.Fatal("wrong number of probes after many misses:", n)
 	}
 	c.hit()
 	c.skip.Store(0)
-	if ways(3)[probe] != 3 {
-		t.Fatal("a hit does not bring the probes back")
-	}
+	require(t, ways(3)[probe] == 3, "a hit does not bring the probes back")
 
 	for range certainHits {
-		if c.next() == pread {
-			t.Fatal("certain too early")
-		}
+		require(t, c.next() != pread, "certain too early")
 		c.skip.Store(0)
 		c.hit()
 	}
@@ -46,13 +40,10 @@ func TestCachePredictor(t *testing.T) {
 	for range 100 * probeInterval {
 		count[c.next()]++
 	}
-	if count[skipCache] > 0 || count[probe] < 50 || count[probe] > 200 {
-		t.Fatalf("about one read in %d should probe: %v", probeInterval, count)
-	}
+	require(t, count[skipCache] <= 0 && count[probe] >= 50 && count[probe] <= 200,
+		"about one read in %d should probe: %v", probeInterval, count)
 	c.miss()
-	if c.next() != probe {
-		t.Fatal("a miss does not end certainty")
-	}
+	require(t, c.next() == probe, "a miss does not end certainty")
 }
 
 // Reads of data that has left the page cache return the right bytes, and end the prediction that it
@@ -68,10 +59,9 @@ func TestEvictedPages(t *testing.T) {
 	all := func(rounds int) {
 		for i := range rounds {
 			page := i * 7 % 1024
-			if n, err := f.ReadAt(p, int64(page)<<12); n != len(p) || err != nil ||
-				p[0] != byte(page) || p[4095] != byte(page) {
-				t.Fatal(page, n, err)
-			}
+			n, err := f.ReadAt(p, int64(page)<<12)
+			require(t, n == len(p) && err == nil && p[0] == byte(page) && p[4095] == byte(page),
+				"%v, %v, %v", page, n, err)
 		}
 	}
 	all(2 * certainHits)
@@ -80,7 +70,5 @@ func TestEvictedPages(t *testing.T) {
 	}
 	evict(t, f, 0)
 	all(200)
-	if f.cache.hits.Load() >= certainHits {
-		t.Fatal("the prediction is still certain")
-	}
+	require(t, f.cache.hits.Load() < certainHits, "the prediction is still certain")
 }

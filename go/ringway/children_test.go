@@ -66,9 +66,7 @@ func runChild(t *testing.T, child, dir string, env ...string) string {
 		runAsNobody(t, dir, cmd)
 	}
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	require(t, err == nil, "%v: %s", err, out)
 	return string(out)
 }
 

@@ -77,19 +77,14 @@ func closeAbandons(t *testing.T, backend Backend) {
 			count++
 		}
 	}
-	if count < 5 {
-		t.Errorf("only %d operations were abandoned", count)
-	}
+	expect(t, count >= 5, "only %d operations were abandoned", count)
 	fd := direct.fd
 	begin(t, "File.Close", direct.Close)(nil)
-	if !isOpen(fd) {
-		t.Error("the descriptor is closed, and an abandoned request may still use it")
-	}
+	expect(t, isOpen(fd), "the descriptor is closed, and an abandoned request may still use it")
 	pooled.Release()
 	for range 300 {
-		if again := e.NewBuffer(pageSize); &again.Bytes()[0] == at {
-			t.Fatal("memory that the kernel may use is reused")
-		}
+		again := e.NewBuffer(pageSize)
+		require(t, &again.Bytes()[0] != at, "memory that the kernel may use is reused")
 	}
 }
 
@@ -176,9 +171,8 @@ func TestFileCloseDoesNotWaitForWriteTo(t *testing.T) {
 		begin(t, "File.Close", f.Close)(nil)
 		c.Close()
 		returns(t, "WriteTo", func() {
-			if err := <-copied; err == nil {
-				t.Error("WriteTo: no error")
-			}
+			err := <-copied
+			expect(t, err != nil, "WriteTo: no error")
 		})
 	})
 }
@@ -191,9 +185,8 @@ func TestFileCloseDoesNotWaitForPipes(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		begin(t, "File.Close", p.Close)(nil)
 		wantError(t, "another Read", errorOf(p.Read(make([]byte, 10))), os.ErrClosed)
-		if _, err := writer.Write([]byte("x")); err != nil {
-			t.Fatal("the descriptor was closed while a read used it: ", err)
-		}
+		_, err := writer.Write([]byte("x"))
+		require(t, err == nil, "the descriptor was closed while a read used it: %v", err)
 		read(nil)
 	}
 }
@@ -213,20 +206,14 @@ func TestLastOperationClosesDescriptor(t *testing.T) {
 	})
 	submitted(t, e)
 	must(t, f.Close())
-	if !isOpen(f.fd) {
-		t.Fatal("the descriptor was closed during a read")
-	}
+	require(t, isOpen(f.fd), "the descriptor was closed during a read")
 	wantError(t, "Stat", errorOf(f.Stat()), os.ErrClosed)
 	wantError(t, "SyscallConn", errorOf(f.SyscallConn()), os.ErrClosed)
 	wantError(t, "Close", f.Close(), os.ErrClosed)
-	if f.Fd() != ^uintptr(0) {
-		t.Error(f.Fd())
-	}
+	expect(t, f.Fd() == ^uintptr(0), "%v", f.Fd())
 	s.release()
 	read(nil)
-	if isOpen(f.fd) {
-		t.Error("the descriptor is still open")
-	}
+	expect(t, !isOpen(f.fd), "the descriptor is still open")
 }
 
 // If a file is closed during a batch, the whole batch is done. A batch after that fails.
@@ -261,9 +248,8 @@ func TestBatchCompletesAcrossClose(t *testing.T) {
 		}
 		check(t, do())
 		for i := range batch {
-			if batch[i].N != len(batch[i].P) || batch[i].Err != nil {
-				t.Errorf("%d: %d of %d, %v", i, batch[i].N, len(batch[i].P), batch[i].Err)
-			}
+			expect(t, batch[i].N == len(batch[i].P) && batch[i].Err == nil, "%d: %d of %d, %v", i,
+				batch[i].N, len(batch[i].P), batch[i].Err)
 		}
 		returns(t, "Close", func() { check(t, <-closed) })
 		wantError(t, opcodeName(op), do(), os.ErrClosed)
@@ -293,8 +279,6 @@ func TestCloseEndsCopies(t *testing.T) {
 		_ = to.Close()
 		s.release()
 		hung(nil)
-		if bytes.Contains(content(t, f), []byte("2")) {
-			t.Error("data was written after Close")
-		}
+		expect(t, !bytes.Contains(content(t, f), []byte("2")), "data was written after Close")
 	}
 }

@@ -644,20 +644,25 @@ func typeOf(mode uint32) string {
 	return "fifo"
 }
 
+// isFact reports whether a size, mode, number of links or type is the value.
+func isFact(what, value string, size, links uint64, mode uint32) bool {
+	switch what {
+	case "size":
+		return size == caseNumber(value)
+	case "mode":
+		return uint64(mode&0o7777) == caseNumber(value)
+	case "nlink":
+		return links == caseNumber(value)
+	}
+	return what == "type" && typeOf(mode) == value
+}
+
 func checkStat(found *ring.Statx, field, value string) error {
-	right := false
-	switch {
-	case found == nil:
+	if found == nil {
 		return errors.New("no statx has completed")
-	case field == "size":
-		right = found.Size == caseNumber(value)
-	case field == "mode":
-		right = uint64(found.Mode&0o7777) == caseNumber(value)
-	case field == "nlink":
-		right = uint64(found.Links) == caseNumber(value)
-	case field == "type":
-		right = typeOf(uint32(found.Mode)) == value
-	case field == "same":
+	}
+	right := isFact(field, value, found.Size, uint64(found.Links), uint32(found.Mode))
+	if field == "same" {
 		var plain syscall.Stat_t
 		if err := syscall.Lstat(value, &plain); err != nil {
 			return err
@@ -679,16 +684,8 @@ func checkPath(what, path, value string) error {
 	if err := syscall.Lstat(path, &found); err != nil {
 		return err
 	}
-	right := false
+	right := isFact(what, value, uint64(found.Size), uint64(found.Nlink), found.Mode)
 	switch what {
-	case "size":
-		right = uint64(found.Size) == caseNumber(value)
-	case "mode":
-		right = uint64(found.Mode&0o7777) == caseNumber(value)
-	case "nlink":
-		right = uint64(found.Nlink) == caseNumber(value)
-	case "type":
-		right = typeOf(found.Mode) == value
 	case "target":
 		target, err := os.Readlink(path)
 		right = err == nil && target == value
@@ -731,9 +728,7 @@ func TestConformance(t *testing.T) {
 		return
 	}
 	cases := loadCases(t)
-	if len(cases) < 190 {
-		t.Fatal("only", len(cases), "cases")
-	}
+	require(t, len(cases) >= 190, "only %v cases", len(cases))
 	signal.Ignore(syscall.SIGXFSZ, syscall.SIGPIPE)
 	defer signal.Reset(syscall.SIGXFSZ, syscall.SIGPIPE)
 	defer syscall.Umask(syscall.Umask(0o022))
@@ -843,9 +838,7 @@ func conformanceInChild(t *testing.T) {
 	command := exec.Command(os.Args[0], "-test.run="+run, "-test.v")
 	command.Env = append(os.Environ(), conformanceChild+"=1")
 	output, err := command.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, output)
-	}
+	require(t, err == nil, "%v\n%s", err, output)
 	for line := range strings.Lines(string(output)) {
 		if strings.Contains(line, "_test.go:") {
 			t.Log(strings.TrimSpace(line))

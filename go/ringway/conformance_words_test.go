@@ -383,9 +383,7 @@ func (c *conformanceCase) option(name string) (string, bool) {
 
 func loadCases(t *testing.T) (cases []*conformanceCase) {
 	files, err := filepath.Glob("../../conformance/*.case")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no cases: ", err)
-	}
+	require(t, err == nil && len(files) != 0, "no cases: %v", err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		must(t, err)

@@ -65,10 +65,8 @@ func TestContextEnds(t *testing.T) {
 			check := func(what string, err error) {
 				t.Helper()
 				var path *os.PathError
-				if err == io.EOF || !errors.Is(err, cause) || !errors.As(err, &path) ||
-					path.Path != f.Name() || path.Err == io.EOF {
-					t.Errorf("%s: %v (%T)", what, err, err)
-				}
+				expect(t, err != io.EOF && errors.Is(err, cause) && errors.As(err, &path) &&
+					path.Path == f.Name() && path.Err != io.EOF, "%s: %v (%T)", what, err, err)
 			}
 			ended, cancel := context.WithCancelCause(t.Context())
 			cancel(cause)
@@ -78,13 +76,10 @@ func TestContextEnds(t *testing.T) {
 			batch := pages(1 << 20)
 			check("ReadBatchContext", f.ReadBatchContext(ended, batch))
 			check("its first transfer", batch[0].Err)
-			if n := s.count.Load(); n != 0 {
-				t.Errorf("%d operations were started", n)
-			}
-			if !bytes.Equal(memory, make([]byte, len(memory))) ||
-				bytes.Count(content(t, f), []byte("x")) != 2<<20 {
-				t.Error("something was transferred")
-			}
+			n := s.count.Load()
+			expect(t, n == 0, "%d operations were started", n)
+			expect(t, bytes.Equal(memory, make([]byte, len(memory))) &&
+				bytes.Count(content(t, f), []byte("x")) == 2<<20, "something was transferred")
 
 			// Nothing completes, and no slot is free for plain calls.
 			s.holdResults()
@@ -101,9 +96,7 @@ func TestContextEnds(t *testing.T) {
 			e.syncs.drain()
 			s.release()
 			closeAll(t, e)
-			if !bytes.Equal(memory, want) {
-				t.Error("memory of the caller was written")
-			}
+			expect(t, bytes.Equal(memory, want), "memory of the caller was written")
 			eventually(t, "the descriptor is closed", func() bool { return !isOpen(f.fd) })
 		})
 	}
@@ -165,57 +158,13 @@ func TestContextEndOfABatchWithEmptyTransfers(t *testing.T) {
 	})
 }
 
-// A context that does not end changes no result.
-func TestLiveContextChangesNoResult(t *testing.T) {
-	each(t, func(t *testing.T, e *Engine, direct int) {
-		ctx := t.Context()
-		before := bytesOf(9<<20 + 100)
-		f := openIn(t, e, before, os.O_RDWR|direct)
-		for _, off := range []int{0, 3, 8 << 20} {
-			p := make([]byte, len(before))
-			n, err := f.ReadAtContext(ctx, p, int64(off))
-			if (err == io.EOF) != (off > 0) || err != nil && err != io.EOF ||
-				!bytes.Equal(p[:n], before[off:]) {
-				t.Errorf("%d bytes at %d: %v", n, off, err)
-			}
-		}
-		p := bytes.Repeat([]byte("abcdefgh"), 9<<17)
-		if n, err := f.WriteAtContext(ctx, p, 0); n != len(p) || err != nil {
-			t.Errorf("%d, %v", n, err)
-		}
-		batch := []Transfer{
-			{P: make([]byte, 5000), Off: 3},
-			{P: make([]byte, 5000), Off: int64(len(before)) - 10},
-			{P: nil},
-			{P: make([]byte, 1), Off: -1},
-		}
-		err := f.ReadBatchContext(ctx, batch)
-		if err == nil || batch[0].N != 5000 || !bytes.Equal(batch[0].P, p[3:5003]) ||
-			batch[1].N != 10 || batch[1].Err != io.EOF || batch[3].Err == nil {
-			t.Errorf("%v, %d %v, %d %v, %v", err, batch[0].N, batch[0].Err, batch[1].N,
-				batch[1].Err, batch[3].Err)
-		}
-		writes := []Transfer{{P: p[:pageSize], Off: 1 << 20}, {P: p[4:][:pageSize], Off: 2 << 20}}
-		check(t, f.WriteBatchContext(ctx, writes, FullSync))
-		allWritten(t, writes)
-		q := make([]byte, pageSize)
-		n, err := f.ReadAtContext(ctx, q, 2<<20)
-		if n != len(q) || err != nil || !bytes.Equal(q, p[4:][:pageSize]) {
-			t.Errorf("%d, %v", n, err)
-		}
-		check(t, f.SyncContext(ctx))
-	})
-}
-
 // The error of a context that ended is a timeout if the cause is one, as with package os.
 func TestCauseIsTimeout(t *testing.T) {
 	f := openIn(t, newOrSkip(t, Options{Backend: BackendThreads}), []byte("x"), os.O_RDWR)
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	_, err := f.ReadAtContext(ctx, make([]byte, 1), 0)
-	if !os.IsTimeout(err) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Error(err)
-	}
+	expect(t, os.IsTimeout(err) && errors.Is(err, context.DeadlineExceeded), "%v", err)
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := f.SyncContext(canceled); os.IsTimeout(err) || !errors.Is(err, context.Canceled) {

@@ -62,14 +62,7 @@ func ends(t *testing.T, e *Engine, kind string) (io.Reader, io.WriteCloser) {
 	if kind != "pipe" {
 		return sockets(t, strings.TrimSuffix(kind, " socket"))
 	}
-	r, w, err := os.Pipe()
-	must(t, err)
-	reading, err := e.NewFile(r)
-	must(t, err)
-	writing, err := e.NewFile(w)
-	must(t, err)
-	t.Cleanup(func() { reading.Close(); writing.Close() })
-	return reading, writing
+	return pipe(t, e)
 }
 
 // copySource returns a reader of some content, which a file with that name has.
@@ -159,9 +152,8 @@ func TestCopyMatrix(t *testing.T) {
 				out, got := copyTarget(t, e, to, direct)
 				n, err := io.Copy(out, in)
 				p, gotErr := got()
-				if n != copySize || err != nil || gotErr != nil || !bytes.Equal(p, content) {
-					t.Errorf("%s to %s: %d, %v, %v: %d bytes", from, to, n, err, gotErr, len(p))
-				}
+				expect(t, n == copySize && err == nil && gotErr == nil && bytes.Equal(p, content),
+					"%s to %s: %d, %v, %v: %d bytes", from, to, n, err, gotErr, len(p))
 			}
 		}
 	})
@@ -187,9 +179,8 @@ func TestCopyErrors(t *testing.T) {
 		}
 		if direct != 0 {
 			var misaligned *MisalignedError
-			if _, err := f.ReadFrom(strings.NewReader("odd")); !errors.As(err, &misaligned) {
-				t.Error(err)
-			}
+			_, err := f.ReadFrom(strings.NewReader("odd"))
+			expect(t, errors.As(err, &misaligned), "%v", err)
 		}
 	})
 }
@@ -201,9 +192,8 @@ func TestCopyParts(t *testing.T) {
 		from := openIn(t, e, want, os.O_RDONLY|direct)
 		to := openIn(t, e, nil, os.O_RDWR|direct)
 		for _, n := range []int64{4096, 0, 8192} {
-			if done, err := io.CopyN(to, from, n); done != n || err != nil {
-				t.Fatal(done, err)
-			}
+			done, err := io.CopyN(to, from, n)
+			require(t, done == n && err == nil, "%v, %v", done, err)
 		}
 		limited := &io.LimitedReader{R: from, N: 1 << 20}
 		if n, err := io.Copy(to, limited); n != 52<<10 || err != nil || limited.N != 1<<20-52<<10 {
@@ -212,9 +202,7 @@ func TestCopyParts(t *testing.T) {
 		if n, err := io.CopyN(to, from, 1); n != 0 || err != io.EOF {
 			t.Error(n, err)
 		}
-		if !bytes.Equal(content(t, to), want) {
-			t.Error("wrong bytes")
-		}
+		expect(t, bytes.Equal(content(t, to), want), "wrong bytes")
 	})
 }
 
@@ -245,16 +233,12 @@ func TestCloseEndsCopiesByTheKernel(t *testing.T) {
 	} {
 		f := openIn(t, e, nil, os.O_RDWR)
 		must(t, f.Truncate(size))
-		if !f.begin() {
-			t.Fatal("it is closed")
-		}
+		require(t, f.begin(), "it is closed")
 		far, near := sockets(t, "tcp")
 		returns(t, what, func() {
 			n, err := copies(f, far, near)
 			wantError(t, what, err, os.ErrClosed)
-			if n == 0 || n > size/2 {
-				t.Errorf("%s: %d bytes of %d", what, n, size)
-			}
+			expect(t, n != 0 && n <= size/2, "%s: %d bytes of %d", what, n, size)
 		})
 		must(t, errors.Join(near.Close(), far.Close()))
 		f.end()
@@ -285,9 +269,7 @@ func TestMessagesAreCopiedWhole(t *testing.T) {
 	e := newOrSkip(t, Options{})
 	f := openIn(t, e, nil, os.O_RDWR)
 	n, err := f.ReadFrom(from)
-	if err != nil || n != count*size {
-		t.Error(n, "of", count*size, err)
-	}
+	expect(t, err == nil && n == count*size, "%v of %v, %v", n, count*size, err)
 }
 
 // readsFrom is a writer with a descriptor and a ReadFrom method.
@@ -316,10 +298,8 @@ func TestCloseEndsCopiesOfFiles(t *testing.T) {
 		n, err := copyPieces(closes, limited, from, to)
 		wantError(t, op, err, os.ErrClosed)
 		var failed *fs.PathError
-		if n != copyPiece || limited.N != 2*copyPiece || !errors.As(err, &failed) ||
-			failed.Op != op {
-			t.Error(n, limited.N, err)
-		}
+		expect(t, n == copyPiece && limited.N == 2*copyPiece && errors.As(err, &failed) &&
+			failed.Op == op, "%v, %v, %v", n, limited.N, err)
 	}
 }
 
@@ -335,21 +315,17 @@ func TestCopyOfSeveralPieces(t *testing.T) {
 			must(t, errorOf(from.Seek(0, io.SeekStart)))
 			limited := &io.LimitedReader{R: from, N: limit}
 			n, err := to.ReadFrom(limited)
-			if n != size || err != nil || limited.N != limit-size {
-				t.Error(size, limit, n, err, limited.N)
-			}
-			if sha256.Sum256(content(t, to)) != want {
-				t.Error("the copy differs")
-			}
+			expect(t, n == size && err == nil && limited.N == limit-size, "%v, %v, %v, %v, %v",
+				size, limit, n, err, limited.N)
+			expect(t, sha256.Sum256(content(t, to)) == want, "the copy differs")
 			to.Close()
 		}
 		w, got := copyTarget(t, e, "tcp socket", 0)
 		must(t, errorOf(from.Seek(0, io.SeekStart)))
 		n, err := from.WriteTo(w)
 		p, gotErr := got()
-		if n != size || err != nil || gotErr != nil || sha256.Sum256(p) != want {
-			t.Error(size, n, err, gotErr)
-		}
+		expect(t, n == size && err == nil && gotErr == nil && sha256.Sum256(p) == want,
+			"%v, %v, %v, %v", size, n, err, gotErr)
 	}
 }
 
@@ -373,20 +349,16 @@ func TestWriteToGivesTheDescriptor(t *testing.T) {
 		must(t, errorOf(f.Seek(7, io.SeekStart)))
 		var w took
 		n, err := io.Copy(&w, f)
-		if n != int64(len(want)-7) || err != nil || !bytes.Equal(w.Bytes(), want[7:]) {
-			t.Fatal(n, err)
-		}
+		require(t, n == int64(len(want)-7) && err == nil && bytes.Equal(w.Bytes(), want[7:]),
+			"%v, %v", n, err)
 		conn, ok := w.source.(syscall.Conn)
-		if !ok {
-			t.Fatalf("%T has no descriptor", w.source)
-		}
+		require(t, ok, "%T has no descriptor", w.source)
 		// A user of a raw descriptor would not know the alignment of direct I/O.
 		if _, err := conn.SyscallConn(); (err == nil) != (direct == 0) {
 			t.Fatal(err)
 		}
-		if _, again := w.source.(io.WriterTo); again {
-			t.Fatal("WriteTo would be called again")
-		}
+		_, again := w.source.(io.WriterTo)
+		require(t, !again, "WriteTo would be called again")
 		if at, err := f.Seek(0, io.SeekCurrent); at != int64(len(want)) || err != nil {
 			t.Fatal("the position is", at, err)
 		}
@@ -435,9 +407,8 @@ func TestSendfileOverHTTP(t *testing.T) {
 			!bytes.Equal(got, content) {
 			t.Fatal(way, len(got), err)
 		}
-		if n := e.Stats().Pushed - before; n > 2 {
-			t.Errorf("%s: the program read the file with %d operations", way, n)
-		}
+		n := e.Stats().Pushed - before
+		expect(t, n <= 2, "%s: the program read the file with %d operations", way, n)
 		server.Close()
 	}
 }

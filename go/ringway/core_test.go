@@ -11,9 +11,8 @@ import (
 )
 
 func TestFileSystemTableIsThatOfTheCore(t *testing.T) {
-	if core.File(t, "ringway-core/src/device/file_systems.txt") != fileSystemTable {
-		t.Error("file_systems.txt differs from that in crates/ringway-core/src/device")
-	}
+	expect(t, core.File(t, "ringway-core/src/device/file_systems.txt") == fileSystemTable,
+		"file_systems.txt differs from that in crates/ringway-core/src/device")
 }
 
 // A constant that changes here or there changes in both, or its line goes, with the reason.

@@ -53,9 +53,7 @@ func TestDeviceQueueIsNotExceeded(t *testing.T) {
 		f.facts.waits, other.facts.waits = waits{}, waits{}
 		s.onResult(func(r *request) bool { return r.file == f })
 		wait := manyReads(f, 40, func(i int, err error) {
-			if err != nil {
-				t.Error(i, err)
-			}
+			expect(t, err == nil, "%v, %v", i, err)
 		})
 		eventually(t, "all arrive", func() bool {
 			stats := e.Stats()
@@ -97,9 +95,7 @@ func TestTransfersDoNotWaitForHungDevice(t *testing.T) {
 	s.holdResults()
 	done := make(chan int, 40)
 	wait := manyReads(f, 40, func(i int, err error) {
-		if err != nil {
-			t.Error(i, err)
-		}
+		expect(t, err == nil, "%v, %v", i, err)
 		done <- i
 	})
 	returns(t, "the reads that wait", func() {
@@ -122,9 +118,8 @@ func TestCloseEndsWhatWaitsForDevice(t *testing.T) {
 	_ = e.Close()
 	returns(t, "the reads", wait)
 	for range 40 {
-		if err := <-failed; !errors.Is(err, ErrEngineClosed) && !errors.Is(err, ErrAbandoned) {
-			t.Error(err)
-		}
+		err := <-failed
+		expect(t, errors.Is(err, ErrEngineClosed) || errors.Is(err, ErrAbandoned), "%v", err)
 	}
 	_ = f.Close()
 }
@@ -140,12 +135,9 @@ func TestQueueOfDisk(t *testing.T) {
 	if q == nil {
 		t.Skip("skipped: the temporary folder is on no disk")
 	}
-	if q.requests < 1 || blockQueueOf(int(f.Fd())) != q {
-		t.Error(q)
-	}
+	expect(t, q.requests >= 1 && blockQueueOf(int(f.Fd())) == q, "%v", q)
 	for _, c := range [][3]int{{64, 1, 48}, {64, 2, 24}, {1, 8, 1}} {
-		if got := deviceLimit(c[0], c[1]); got != c[2] {
-			t.Error(c, got)
-		}
+		got := deviceLimit(c[0], c[1])
+		expect(t, got == c[2], "%v, %v", c, got)
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -39,9 +37,7 @@ func residentPages(t *testing.T, name string) []bool {
 	_, _, errno := syscall.Syscall(syscall.SYS_MINCORE,
 		uintptr(unsafe.Pointer(unsafe.SliceData(memory))), uintptr(len(memory)),
 		uintptr(unsafe.Pointer(unsafe.SliceData(pages))))
-	if errno != 0 {
-		t.Fatal(errno)
-	}
+	require(t, errno == 0, "%v", errno)
 	must(t, syscall.Munmap(memory))
 	resident := make([]bool, len(pages))
 	for i, page := range pages {
@@ -87,9 +83,7 @@ func evictAll(t *testing.T, f *File, name string) {
 	for end := time.Now().Add(tooLong); cachedPages(t, name) > 0; time.Sleep(time.Millisecond) {
 		must(t, f.Sync())
 		must(t, f.Advise(0, 0, AdviceDontNeed))
-		if time.Now().After(end) {
-			t.Fatal("the pages stay")
-		}
+		require(t, !time.Now().After(end), "the pages stay")
 	}
 }
 
@@ -133,9 +127,7 @@ func TestDontCacheLeavesNoPages(t *testing.T) {
 				evictAll(t, f, name)
 				clear(p)
 				must(t, read())
-				if !bytes.Equal(p, want) {
-					t.Fatal(what, "read other bytes")
-				}
+				require(t, bytes.Equal(p, want), "%v read other bytes", what)
 				leavesNone(t, what, name)
 			}
 		}
@@ -188,21 +180,6 @@ func TestDontCacheLeavesNoPagesWhereAFileIsSent(t *testing.T) {
 	}
 	f := open(t, e, name, os.O_RDWR)
 	f.SetDontCache(true)
-	serve := func(send func(w http.ResponseWriter, r *http.Request) error) func() ([]byte, error) {
-		return func() ([]byte, error) {
-			failed := make(chan error, 1)
-			server := httptest.NewServer(http.HandlerFunc(
-				func(w http.ResponseWriter, r *http.Request) { failed <- send(w, r) }))
-			defer server.Close()
-			response, err := http.Get(server.URL)
-			if err != nil {
-				return nil, err
-			}
-			defer response.Body.Close()
-			got, err := io.ReadAll(response.Body)
-			return got, errors.Join(err, <-failed)
-		}
-	}
 	write := func(network string, send func(net.Conn) error) func() ([]byte, error) {
 		return func() ([]byte, error) {
 			r, w := sockets(t, network)
@@ -222,23 +199,11 @@ func TestDontCacheLeavesNoPagesWhereAFileIsSent(t *testing.T) {
 		"io.Copy to a Unix socket": write("unix", func(w net.Conn) error {
 			return errorOf(io.Copy(w, f))
 		}),
-		"io.Copy to a response": serve(func(w http.ResponseWriter, _ *http.Request) error {
-			return errorOf(io.Copy(w, f))
-		}),
-		"io.CopyN to a response": serve(func(w http.ResponseWriter, _ *http.Request) error {
-			return errorOf(io.CopyN(w, f, int64(len(want))))
-		}),
-		"http.ServeContent": serve(func(w http.ResponseWriter, r *http.Request) error {
-			http.ServeContent(w, r, "file.bin", time.Time{}, f)
-			return nil
-		}),
 	} {
 		evictAll(t, f, name)
 		must(t, errorOf(f.Seek(0, io.SeekStart)))
 		got, err := send()
-		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s: %d bytes, %v", what, len(got), err)
-		}
+		expect(t, err == nil && bytes.Equal(got, want), "%s: %d bytes, %v", what, len(got), err)
 		leavesNone(t, what, name)
 	}
 	wantError(t, "SyscallConn", errorOf(f.SyscallConn()), syscall.EOPNOTSUPP)
@@ -278,12 +243,9 @@ func TestDontCacheIsLeftOutWhereItIsRefused(t *testing.T) {
 			}
 			must(t, errorOf(f.WriteAt(p, 0)))
 			must(t, errorOf(f.ReadAt(p, 0)))
-			if !bytes.Equal(p, want) {
-				t.Error("other bytes")
-			}
-			if again := open(t, e, name, os.O_RDONLY); again.DontCacheRefusal() != nil {
-				t.Error("another file knows of it")
-			}
+			expect(t, bytes.Equal(p, want), "other bytes")
+			again := open(t, e, name, os.O_RDONLY)
+			expect(t, again.DontCacheRefusal() == nil, "another file knows of it")
 		}
 	})
 }
@@ -296,8 +258,7 @@ func TestDontCacheHidesNoOtherError(t *testing.T) {
 		f.SetDontCache(true)
 		_, err := f.ReadAt(make([]byte, pageSize), 0)
 		wantError(t, "a read of a file that is open for writing", err, syscall.EBADF)
-		if why := f.DontCacheRefusal(); why != nil {
-			t.Error(why)
-		}
+		why := f.DontCacheRefusal()
+		expect(t, why == nil, "%v", why)
 	})
 }

@@ -24,17 +24,13 @@ func TestFirstTransferReadsExtents(t *testing.T) {
 		must(t, err)
 		defer func() { _ = writer.Close() }()
 		for i := range int64(extents) {
-			if _, err := writer.WriteAt(make([]byte, pageSize), 2*i*pageSize); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errorOf(writer.WriteAt(make([]byte, pageSize), 2*i*pageSize)))
 		}
 		must(t, writer.Sync())
 		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, writer.Fd(), forget, 0); errno != 0 {
 			t.Skip("skipped: no ext4 of Linux 5.4: ", errno)
 		}
-		if n, err := f.ReadAt(make([]byte, pageSize), 0); n != pageSize || err != nil {
-			t.Fatal(n, err)
-		}
+		moves(t, pageSize)(f.ReadAt(make([]byte, pageSize), 0))
 		m := fiemap{length: 1<<64 - 1} // Without room for extents, they are counted.
 		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, writer.Fd(), known,
 			uintptr(unsafe.Pointer(&m))); errno != 0 || m.mapped < extents {

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/ringway-io/ringway/go/internal/race"
-	"github.com/ringway-io/ringway/go/internal/skip"
 )
 
 // sameRead compares the result of a read, and what was read, with that of package os.
@@ -30,10 +29,9 @@ func sameRead(t *testing.T, what string, read, reference func(p []byte) (int, er
 	p, want := make([]byte, n), make([]byte, n)
 	got, err := read(p)
 	wanted, wantErr := reference(want)
-	if got != wanted || !bytes.Equal(p[:got], want[:wanted]) ||
-		fmt.Sprint(err) != fmt.Sprint(wantErr) {
-		t.Errorf("%s of %d bytes: %d, %v; package os: %d, %v", what, n, got, err, wanted, wantErr)
-	}
+	expect(t, got == wanted && bytes.Equal(p[:got], want[:wanted]) &&
+		fmt.Sprint(err) == fmt.Sprint(wantErr), "%s of %d bytes: %d, %v; package os: %d, %v", what,
+		n, got, err, wanted, wantErr)
 }
 
 // At every offset a read has the result of package os: aligned or not, at the end of the file, and
@@ -114,19 +112,13 @@ func TestWrites(t *testing.T) {
 		want := bytesOf(4 * 4096)
 		// The buffer of a write need not be aligned, direct or not.
 		unaligned := append([]byte{0}, want...)[1:]
-		if n, err := f.WriteAt(unaligned[4096:], 4096); n != 3*4096 || err != nil {
-			t.Fatal(n, err)
-		}
-		if n, err := f.Write(unaligned[:4096]); n != 4096 || err != nil {
-			t.Fatal(n, err)
-		}
+		moves(t, 3*4096)(f.WriteAt(unaligned[4096:], 4096))
+		moves(t, 4096)(f.Write(unaligned[:4096]))
 		check(t, errors.Join(f.Sync(), f.Datasync()))
 		if at, err := f.Seek(0, io.SeekCurrent); at != 4096 || err != nil {
 			t.Fatal(at, err)
 		}
-		if !bytes.Equal(content(t, f), want) {
-			t.Fatal("wrong bytes")
-		}
+		require(t, bytes.Equal(content(t, f), want), "wrong bytes")
 		if rest, err := io.ReadAll(f); err != nil || !bytes.Equal(rest, want[4096:]) {
 			t.Fatal("wrong bytes", len(rest), err)
 		}
@@ -148,10 +140,9 @@ func TestWrites(t *testing.T) {
 func misaligned(t *testing.T, what string, err error, off int64, n int) {
 	t.Helper()
 	var e *MisalignedError
-	if !errors.As(err, &e) || !errors.Is(err, syscall.EINVAL) || e.Offset != off || e.Len != n ||
-		e.Align&(e.Align-1) != 0 || e.Align < 2 {
-		t.Errorf("%s: %v, not a MisalignedError of %d bytes at %d", what, err, n, off)
-	}
+	expect(t, errors.As(err, &e) && errors.Is(err, syscall.EINVAL) && e.Offset == off &&
+		e.Len == n && e.Align&(e.Align-1) == 0 && e.Align >= 2,
+		"%s: %v, not a MisalignedError of %d bytes at %d", what, err, n, off)
 }
 
 // However a direct write is made, its error says what is not aligned, and nothing is written.
@@ -185,9 +176,7 @@ func TestMisalignedWrites(t *testing.T) {
 				}
 			}
 		}
-		if !bytes.Equal(content(t, f), want) {
-			t.Error("something was written")
-		}
+		expect(t, bytes.Equal(content(t, f), want), "something was written")
 	})
 }
 
@@ -237,26 +226,25 @@ func TestMisalignedAppends(t *testing.T) {
 					misaligned(t, what, write(alignedSlice(n, pageSize)), int64(size), n)
 				}
 			}
-			if !bytes.Equal(content(t, f), want) {
-				t.Error("something was written")
-			}
+			expect(t, bytes.Equal(content(t, f), want), "something was written")
 		}
 	})
 }
 
+// Transfers in many pieces, with a context that can end and with none.
 func TestLargeTransfers(t *testing.T) {
 	content := bytesOf(17 << 20)
 	each(t, func(t *testing.T, e *Engine, direct int) {
-		f := openIn(t, e, nil, os.O_RDWR|direct)
-		if n, err := f.WriteAt(content, 8192); n != len(content) || err != nil {
-			t.Fatal(n, err)
-		}
-		for _, off := range []int64{0, 3} {
-			p := make([]byte, len(content)+100)
-			n, err := f.ReadAt(p, 8192+off)
-			if n != len(content)-int(off) || err != io.EOF || !bytes.Equal(p[:n], content[off:]) {
-				t.Fatal(n, err)
+		for _, ctx := range []context.Context{background, t.Context()} {
+			f := openIn(t, e, nil, os.O_RDWR|direct)
+			moves(t, len(content))(f.WriteAtContext(ctx, content, 8192))
+			for _, off := range []int64{0, 3, 8 << 20} {
+				p := make([]byte, len(content)+100)
+				n, err := f.ReadAtContext(ctx, p, 8192+off)
+				require(t, n == len(content)-int(off) && err == io.EOF &&
+					bytes.Equal(p[:n], content[off:]), "%d, %v", n, err)
 			}
+			check(t, f.SyncContext(ctx))
 		}
 	})
 }
@@ -275,29 +263,20 @@ func TestErrorsAreThoseOfPackageOS(t *testing.T) {
 		f := openIn(t, e, bytesOf(4096), os.O_RDONLY|direct)
 		_, err := f.WriteAt(make([]byte, 4096), 0)
 		var path *fs.PathError
-		if !errors.As(err, &path) || path.Op != "write" || path.Path != f.Name() ||
-			path.Err != error(notWritable()) {
-			t.Fatalf("%#v", err)
-		}
+		require(t, errors.As(err, &path) && path.Op == "write" && path.Path == f.Name() &&
+			path.Err == error(notWritable()), "%#v", err)
 		// A write of no bytes checks whether the file is open for writing.
 		wantError(t, "write of nothing", errorOf(f.Write(nil)), notWritable())
 		dir := open(t, e, t.TempDir(), os.O_RDONLY)
 		wantError(t, "directory", errorOf(dir.ReadAt(make([]byte, 1), 0)), syscall.EISDIR)
 		appending := open(t, e, f.Name(), os.O_WRONLY|os.O_APPEND)
-		if _, err := appending.WriteAt([]byte("x"), 0); err == nil {
-			t.Fatal("WriteAt works on a file that is open for appending")
-		}
-		if n, err := appending.Write([]byte("x")); n != 1 || err != nil {
-			t.Fatal(n, err)
-		}
+		_, err = appending.WriteAt([]byte("x"), 0)
+		expect(t, err != nil, "WriteAt works on a file that is open for appending")
+		moves(t, 1)(appending.Write([]byte("x")))
 		for _, end := range []Durability{NoSync, FullSync} {
 			writes := []Transfer{{P: make([]byte, 4096)}, {P: make([]byte, 4096), Off: 4096}}
 			wantError(t, "batch", f.WriteBatch(writes, end), notWritable())
 			wantError(t, "transfer", writes[1].Err, notWritable())
-		}
-		batch := []Transfer{{P: make([]byte, 10), Off: -1}, {P: make([]byte, 10)}}
-		if err := f.ReadBatch(batch); err == nil || batch[0].Err == nil || batch[1].N != 10 {
-			t.Fatal(err, batch)
 		}
 	})
 }
@@ -337,74 +316,72 @@ func TestCloseWhileReading(t *testing.T) {
 
 func TestPipe(t *testing.T) {
 	for _, backend := range testBackends {
-		e := newOrSkip(t, Options{Backend: backend})
-		r, w, err := os.Pipe()
-		must(t, err)
-		reading, err := e.NewFile(r)
-		must(t, err)
-		writing, err := e.NewFile(w)
-		must(t, err)
+		reading, writing := pipe(t, newOrSkip(t, Options{Backend: backend}))
 		must(t, errorOf(writing.WriteString("hello")))
 		p := make([]byte, 10)
-		if n, err := reading.Read(p); string(p[:n]) != "hello" || err != nil {
-			t.Fatal(n, err)
-		}
+		n, err := reading.Read(p)
+		require(t, string(p[:n]) == "hello" && err == nil, "%d, %v", n, err)
 		done := make(chan error)
 		go func() { done <- errorOf(reading.Read(p)) }()
 		time.Sleep(10 * time.Millisecond)
 		must(t, reading.Close())
 		wantError(t, "a reader whose file is closed", <-done, os.ErrClosed)
-		check(t, writing.Close())
 	}
 }
 
+// Batches with a context that can end and with none.
 func TestBatches(t *testing.T) {
 	content := bytesOf(300 * 4096)
 	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := openIn(t, e, content, os.O_RDWR|direct)
-		batch := make([]Transfer, 300)
-		for i := range batch {
-			at, n := rand.IntN(len(content)), rand.IntN(9000)
-			if i%2 == 0 {
-				at, n = at&^4095, 4096
+		contexts := []context.Context{background, t.Context()}
+		for _, ctx := range contexts {
+			batch := make([]Transfer, 300)
+			for i := range batch {
+				at, n := rand.IntN(len(content)), rand.IntN(9000)
+				if i%2 == 0 {
+					at, n = at&^4095, 4096
+				}
+				batch[i] = Transfer{P: make([]byte, n), Off: int64(at)}
 			}
-			batch[i] = Transfer{P: make([]byte, n), Off: int64(at)}
-		}
-		batch[7].Off = int64(len(content)) + 5
-		must(t, f.ReadBatch(batch))
-		for i, b := range batch {
-			want := content[min(int(b.Off), len(content)):]
-			want = want[:min(len(want), len(b.P))]
-			if b.N != len(want) || (b.Err == io.EOF) != (len(want) < len(b.P)) ||
-				!bytes.Equal(b.P[:b.N], want) {
-				t.Fatalf("%d: %d of %d at %d: %v", i, b.N, len(b.P), b.Off, b.Err)
+			batch[7].Off = int64(len(content)) + 5
+			must(t, f.ReadBatchContext(ctx, batch))
+			for i, b := range batch {
+				want := content[min(int(b.Off), len(content)):]
+				want = want[:min(len(want), len(b.P))]
+				require(t, b.N == len(want) && (b.Err == io.EOF) == (len(want) < len(b.P)) &&
+					bytes.Equal(b.P[:b.N], want), "%d: %d of %d at %d: %v", i, b.N, len(b.P),
+					b.Off, b.Err)
 			}
+			// An error of one transfer is that of the batch, and the others are done.
+			batch = []Transfer{{P: make([]byte, 10), Off: -1}, {P: make([]byte, 10)}}
+			err := f.ReadBatchContext(ctx, batch)
+			expect(t, err != nil && batch[0].Err != nil && batch[1].N == 10, "%v, %v", err, batch)
 		}
+		round := 0
 		for _, end := range []Durability{NoSync, DataSync, FullSync} {
 			for _, gap := range []int64{0, 4096} {
 				writes := make([]Transfer, 20)
-				memory := alignedSlice(20*4096, pageSize)
+				memory := alignedSlice(20*8192, pageSize)
 				for i := range writes {
-					p := memory[i*4096:][:4096]
+					p := memory[i*8192+i%2:][:4096] // Not all of the memory is aligned.
 					copy(p, bytesOf(4096 + i)[i:])
 					writes[i] = Transfer{P: p, Off: 4096 + int64(i)*(4096+gap)}
 				}
-				must(t, f.WriteBatch(writes, end))
+				must(t, f.WriteBatchContext(contexts[round%2], writes, end))
+				round++
 				for _, w := range writes {
-					p := make([]byte, 4096)
-					if n, err := f.ReadAt(p, w.Off); n != 4096 || err != nil ||
-						!bytes.Equal(p, w.P) || w.N != 4096 {
-						t.Fatal(n, err)
-					}
+					reads(t, f, w.Off, w.P)
+					expect(t, w.N == 4096, "%d bytes were written", w.N)
 				}
 			}
 		}
 	})
 }
 
-// An operation on a closed file, or with a context that has ended, is refused before it starts. A
-// batch then leaves its error in every transfer, and no old result.
-func TestRefusedBeforeTheStart(t *testing.T) {
+// A batch that is refused before it starts leaves its error in every transfer, and no old result.
+// (matrix_test.go has the other calls.)
+func TestRefusedBatches(t *testing.T) {
 	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := openIn(t, e, bytesOf(8192), os.O_RDWR|direct)
 		closed := openIn(t, e, bytesOf(8192), os.O_RDWR|direct)
@@ -413,21 +390,6 @@ func TestRefusedBeforeTheStart(t *testing.T) {
 		reason := errors.New("not needed any more")
 		cancel(reason)
 		p := make([]byte, 4096)
-		for what, err := range map[string]error{
-			"Read": errorOf(closed.Read(p)), "ReadAt": errorOf(closed.ReadAt(p, 0)),
-			"Write": errorOf(closed.Write(p)), "Stat": errorOf(closed.Stat()),
-			"ReadBuf": errorOf(closed.ReadBuf(t.Context(), 0, 1)),
-			"Sync":    closed.Sync(), "Close": closed.Close(),
-		} {
-			wantError(t, what, err, os.ErrClosed)
-		}
-		for what, err := range map[string]error{
-			"ReadAtContext":  errorOf(f.ReadAtContext(ended, p, 0)),
-			"WriteAtContext": errorOf(f.WriteAtContext(ended, p, 0)),
-			"SyncContext":    f.SyncContext(ended), "ReadBuf": errorOf(f.ReadBuf(ended, 0, 10)),
-		} {
-			wantError(t, what, err, reason)
-		}
 		for _, refused := range []struct {
 			what string
 			run  func(batch []Transfer) error
@@ -447,9 +409,7 @@ func TestRefusedBeforeTheStart(t *testing.T) {
 			wantError(t, refused.what, refused.run(batch), refused.want)
 			for _, transfer := range batch {
 				wantError(t, refused.what+", a transfer", transfer.Err, refused.want)
-				if transfer.N != 0 {
-					t.Error(refused.what, transfer.N)
-				}
+				expect(t, transfer.N == 0, "%v, %v", refused.what, transfer.N)
 			}
 		}
 	})
@@ -467,20 +427,16 @@ func TestReadBufBeyondTheFile(t *testing.T) {
 			for _, off := range []int64{0, 100, size - 1, size, size + 1, 1 << 40} {
 				for _, n := range []int{10 << 20, math.MaxInt / 2, math.MaxInt} {
 					b, err := f.ReadBuf(ctx, off, n)
-					if err != io.EOF || !bytes.Equal(b.Bytes(), content[min(off, size):]) {
-						t.Fatalf("%d bytes at %d: %v", n, off, err)
-					}
-					if got, most := cap(b.Bytes()), int(max(size-off, 0))+8192; got > most {
-						t.Errorf("%d bytes at %d: memory of %d", n, off, got)
-					}
+					require(t, err == io.EOF && bytes.Equal(b.Bytes(), content[min(off, size):]),
+						"%d bytes at %d: %v", n, off, err)
+					got, most := cap(b.Bytes()), int(max(size-off, 0))+8192
+					expect(t, got <= most, "%d bytes at %d: memory of %d", n, off, got)
 					b.Release()
 				}
 			}
 			for _, n := range []int{5000, 9 << 20} {
 				b, err := f.ReadBuf(ctx, 50, n)
-				if err != nil || !bytes.Equal(b.Bytes(), content[50:50+n]) {
-					t.Fatal(err)
-				}
+				require(t, err == nil && bytes.Equal(b.Bytes(), content[50:50+n]), "%v", err)
 				b.Release()
 			}
 		}
@@ -514,25 +470,6 @@ func TestNoAllocations(t *testing.T) {
 		if !race.Enabled && (reads != 0 || writes != 0) {
 			t.Fatalf("%v allocations for a read, %v for a write", reads, writes)
 		}
-	})
-}
-
-func TestPreallocateAndAdvise(t *testing.T) {
-	each(t, func(t *testing.T, e *Engine, direct int) {
-		f := openIn(t, e, bytesOf(4096), os.O_RDWR|direct)
-		if err := f.Preallocate(0, 1<<20); errors.Is(err, errors.ErrUnsupported) {
-			if len(testBackends) > 1 {
-				skip.Test(t, "this file system has no fallocate")
-			}
-			return // queues_none_test.go has the rest.
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if info, _ := f.Stat(); info.Size() != 1<<20 {
-			t.Fatal(info.Size())
-		}
-		must(t, f.Advise(0, 0, AdviceWillNeed))
-		wantError(t, "an unknown advice", f.Advise(0, 0, 99), syscall.EINVAL)
 	})
 }
 

@@ -4,6 +4,7 @@
 package ringway
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -35,12 +36,42 @@ func check(t testing.TB, err error) {
 	}
 }
 
+// require fails the test, and ends it, unless a condition holds.
+func require(t testing.TB, holds bool, format string, args ...any) {
+	t.Helper()
+	if !holds {
+		t.Fatalf(format, args...)
+	}
+}
+
+// expect fails the test unless a condition holds, and lets it go on.
+func expect(t testing.TB, holds bool, format string, args ...any) {
+	t.Helper()
+	if !holds {
+		t.Errorf(format, args...)
+	}
+}
+
 // wantError fails the test if an error is another one.
 func wantError(t testing.TB, what string, err, want error) {
 	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("%s: %v, not %v", what, err, want)
+	expect(t, errors.Is(err, want), "%s: %v, not %v", what, err, want)
+}
+
+// moves returns a check of a transfer's results: so many bytes, and no error.
+func moves(t testing.TB, want int) func(n int, err error) {
+	return func(n int, err error) {
+		t.Helper()
+		require(t, n == want && err == nil, "%d bytes, not %d: %v", n, want, err)
 	}
+}
+
+// reads fails the test unless a file has these bytes at an offset.
+func reads(t testing.TB, f *File, off int64, want []byte) {
+	t.Helper()
+	p := make([]byte, len(want))
+	moves(t, len(want))(f.ReadAt(p, off))
+	require(t, bytes.Equal(p, want), "other bytes at %d", off)
 }
 
 // errorOf returns the error of a call with two results.
@@ -65,9 +96,8 @@ func returns(t testing.TB, what string, do func()) {
 func closeAll(t testing.TB, e *Engine, files ...*File) {
 	t.Helper()
 	for _, f := range files {
-		if err := f.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-			t.Error(err)
-		}
+		err := f.Close()
+		expect(t, err == nil || errors.Is(err, os.ErrClosed), "%v", err)
 	}
 	returns(t, "Engine.Close", func() { check(t, e.Close()) })
 }
@@ -162,4 +192,17 @@ func content(t testing.TB, f *File) []byte {
 	p, err := os.ReadFile(f.Name())
 	must(t, err)
 	return p
+}
+
+// pipe returns both ends of a pipe, which the end of the test closes.
+func pipe(t testing.TB, e *Engine) (reading, writing *File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	must(t, err)
+	reading, err = e.NewFile(r)
+	must(t, err)
+	writing, err = e.NewFile(w)
+	must(t, err)
+	t.Cleanup(func() { reading.Close(); writing.Close() })
+	return reading, writing
 }

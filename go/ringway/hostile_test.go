@@ -139,9 +139,8 @@ func TestHostileReads(t *testing.T) {
 				for _, off := range []int{0, 1, 4096, 99_999} {
 					p := make([]byte, 50_000)
 					n, err := f.ReadAt(p, int64(off))
-					if n != len(p) || err != nil || !bytes.Equal(p, content[off:][:n]) {
-						t.Error("ReadAt: ", off, n, err)
-					}
+					expect(t, n == len(p) && err == nil && bytes.Equal(p, content[off:][:n]),
+						"ReadAt: %v, %v, %v", off, n, err)
 				}
 				p := make([]byte, 10)
 				if n, err := f.ReadAt(p, int64(len(content)-4)); n != 4 || err != io.EOF {
@@ -149,9 +148,8 @@ func TestHostileReads(t *testing.T) {
 				}
 				for _, n := range []int{len(content) + 10, largestBlock + 1} {
 					buffer, err := f.ReadBuf(t.Context(), 0, n)
-					if err != io.EOF || !bytes.Equal(buffer.Bytes(), content) {
-						t.Fatal("ReadBuf: ", n, err)
-					}
+					require(t, err == io.EOF && bytes.Equal(buffer.Bytes(), content),
+						"ReadBuf: %v, %v", n, err)
 					buffer.Release()
 				}
 				if got, err := f.readWhole(); err != nil || !bytes.Equal(got, content) {
@@ -167,9 +165,7 @@ func TestHostileSync(t *testing.T) {
 	onHostile(t, make([]byte, 4*pageSize), nil, func(t *testing.T, h *hostile, f *File) {
 		before := h.count("fsync")
 		err := f.WriteBatch(pages(pageSize), DataSync)
-		if err != nil || h.count("fsync") == before {
-			t.Error(err, h.count("fsync"))
-		}
+		expect(t, err == nil && h.count("fsync") != before, "%v, %v", err, h.count("fsync"))
 		h.set("file fsync fail 5")
 		wantError(t, "WriteBatch", f.WriteBatch(pages(pageSize), DataSync), syscall.EIO)
 		h.set("clear")
@@ -182,12 +178,9 @@ func TestHostilePreallocateWritten(t *testing.T) {
 		h.set(fmt.Sprintf("file fallocate fail %d", syscall.EOPNOTSUPP))
 		before := h.count("fsync")
 		must(t, f.PreallocateWritten(pageSize, pageSize))
-		if h.count("fsync") == before {
-			t.Error("nothing was synced")
-		}
-		if want := append(page(), make([]byte, pageSize)...); !bytes.Equal(content(t, f), want) {
-			t.Error("not the data with zeroes behind it")
-		}
+		expect(t, h.count("fsync") != before, "nothing was synced")
+		want := append(page(), make([]byte, pageSize)...)
+		expect(t, bytes.Equal(content(t, f), want), "not the data with zeroes behind it")
 		h.set("file fsync fail 5")
 		wantError(t, "a sync", f.PreallocateWritten(2*pageSize, pageSize), syscall.EIO)
 		h.set("file fallocate fail 28")
@@ -223,12 +216,10 @@ func TestHostileContext(t *testing.T) {
 		for what, do := range contextMethods(f, alignedSlice(2*pageSize, pageSize)) {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			start := time.Now()
-			if err := do(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-				t.Error(what, ": ", err)
-			}
-			if took := time.Since(start); took > 2*time.Second {
-				t.Error(what, " returned after ", took)
-			}
+			err := do(ctx)
+			expect(t, err == nil || errors.Is(err, context.DeadlineExceeded), "%v: %v", what, err)
+			took := time.Since(start)
+			expect(t, took <= 2*time.Second, "%v returned after %v", what, took)
 			cancel()
 		}
 		h.set("clear")

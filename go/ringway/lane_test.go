@@ -31,15 +31,11 @@ func TestHungCallsGrowLane(t *testing.T) {
 		must(t, l.begin(background))
 		l.end()
 	}
-	if l.slots != 4+growth || l.inUse != 4 {
-		t.Fatalf("%d slots, %d in use", l.slots, l.inUse)
-	}
+	require(t, l.slots == 4+growth && l.inUse == 4, "%d slots, %d in use", l.slots, l.inUse)
 	for range 4 {
 		l.end()
 	}
-	if l.slots != 4 || l.inUse != 0 {
-		t.Fatalf("%d slots, %d in use", l.slots, l.inUse)
-	}
+	require(t, l.slots == 4 && l.inUse == 0, "%d slots, %d in use", l.slots, l.inUse)
 }
 
 // A lane in which no call returns grows once in each period, however many callers wait.
@@ -70,9 +66,8 @@ func TestLaneGrowsOncePerPeriod(t *testing.T) {
 		}
 		close(hang)
 		synctest.Wait()
-		if l.slots != base || l.inUse != 0 {
-			t.Errorf("%d slots, %d in use at the end", l.slots, l.inUse)
-		}
+		expect(t, l.slots == base && l.inUse == 0, "%d slots, %d in use at the end", l.slots,
+			l.inUse)
 	})
 }
 
@@ -91,9 +86,7 @@ func TestBusyLaneDoesNotGrow(t *testing.T) {
 		time.Sleep(5 * hungAfter)
 		synctest.Wait()
 		l.mu.Lock()
-		if l.slots != 4 || l.inUse != 4 {
-			t.Errorf("%d slots, %d in use", l.slots, l.inUse)
-		}
+		expect(t, l.slots == 4 && l.inUse == 4, "%d slots, %d in use", l.slots, l.inUse)
 		l.mu.Unlock()
 		all.Wait()
 	})
@@ -105,12 +98,10 @@ func TestLaneIsBounded(t *testing.T) {
 	l.fill()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*hungAfter)
 	defer cancel()
-	if err := l.begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatal(err)
-	}
-	if l.slots != largestLane || l.inUse != largestLane || l.waiters.Len() != 0 {
-		t.Fatalf("%d slots, %d in use, %d waiters", l.slots, l.inUse, l.waiters.Len())
-	}
+	err := l.begin(ctx)
+	require(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
+	require(t, l.slots == largestLane && l.inUse == largestLane && l.waiters.Len() == 0,
+		"%d slots, %d in use, %d waiters", l.slots, l.inUse, l.waiters.Len())
 }
 
 // No slot is lost when contexts end at the moment when their callers get one.
@@ -142,9 +133,8 @@ func TestLaneCancelStorm(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if l.inUse != 0 || l.waiters.Len() != 0 || l.slots != 3 {
-		t.Fatalf("%d in use, %d waiters, %d slots", l.inUse, l.waiters.Len(), l.slots)
-	}
+	require(t, l.inUse == 0 && l.waiters.Len() == 0 && l.slots == 3,
+		"%d in use, %d waiters, %d slots", l.inUse, l.waiters.Len(), l.slots)
 	if n := int(most.Load()); n > 3+growth {
 		t.Errorf("%d calls at once", n)
 	}
@@ -152,7 +142,6 @@ func TestLaneCancelStorm(t *testing.T) {
 		must(t, l.begin(background))
 	}
 	close(over)
-	if err := l.begin(background); !errors.Is(err, ErrEngineClosed) {
-		t.Fatal(err)
-	}
+	err := l.begin(background)
+	require(t, errors.Is(err, ErrEngineClosed), "%v", err)
 }

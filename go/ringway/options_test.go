@@ -24,11 +24,9 @@ func TestInvalidOptionsAreNamed(t *testing.T) {
 	} {
 		for _, o := range options {
 			_, err := New(o)
-			if !errors.Is(err, syscall.EINVAL) ||
-				!strings.Contains(err.Error(), "Options."+field) ||
-				strings.Contains(err.Error(), BackendEnv) {
-				t.Errorf("%s: %v", field, err)
-			}
+			expect(t, errors.Is(err, syscall.EINVAL) &&
+				strings.Contains(err.Error(), "Options."+field) &&
+				!strings.Contains(err.Error(), BackendEnv), "%s: %v", field, err)
 		}
 	}
 	t.Setenv(BackendEnv, "urin")
@@ -49,20 +47,17 @@ func TestBackendIsThatOfTheOptions(t *testing.T) {
 		if backend == "" {
 			backend = BackendThreads
 		}
-		if text := e.Explain(); !strings.HasPrefix(text, "backend "+string(backend)) ||
-			e.Backend() != backend {
-			t.Error(text)
-		}
+		text := e.Explain()
+		expect(t, strings.HasPrefix(text, "backend "+string(backend)) && e.Backend() == backend,
+			"%v", text)
 	}
 }
 
 // A backend without registered buffers reports that, and works.
 func TestFixedBuffersRefused(t *testing.T) {
 	e := newOrSkip(t, Options{Backend: BackendThreads, FixedBuffers: 1 << 20})
-	if len(e.Refusals()) != 1 || e.Refusals()[0].Feature != refusal.FixedBuffers ||
-		!strings.Contains(e.Explain(), "\n"+e.Refusals()[0].Error()) {
-		t.Fatal(e.Explain())
-	}
+	require(t, len(e.Refusals()) == 1 && e.Refusals()[0].Feature == refusal.FixedBuffers &&
+		strings.Contains(e.Explain(), "\n"+e.Refusals()[0].Error()), "%v", e.Explain())
 	e.NewBuffer(100).Release()
 }
 
@@ -72,9 +67,8 @@ func TestLargestOptions(t *testing.T) {
 		e := newOrSkip(t, Options{Backend: backend, Rings: 1024, InFlight: 1 << 16, Threads: 4096,
 			IOWQWorkers: 1 << 16})
 		f := openIn(t, e, []byte("content"), os.O_RDONLY)
-		if n, err := f.ReadAt(make([]byte, 7), 0); n != 7 || err != nil {
-			t.Error(backend, n, err)
-		}
+		n, err := f.ReadAt(make([]byte, 7), 0)
+		expect(t, n == 7 && err == nil, "%v, %v, %v", backend, n, err)
 	}
 	// A lane that is larger than what others grow to does not shrink when calls hang.
 	l := newLane(2*largestLane, nil)
@@ -84,9 +78,7 @@ func TestLargestOptions(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiters.Init() // So that it is not checked again.
-	if l.slots < 2*largestLane {
-		t.Error("slots:", l.slots)
-	}
+	expect(t, l.slots >= 2*largestLane, "slots: %v", l.slots)
 }
 
 func TestNegativeArgumentsAreNamed(t *testing.T) {
@@ -96,10 +88,8 @@ func TestNegativeArgumentsAreNamed(t *testing.T) {
 		"negative offset": {-1, 1}, "negative length": {0, -1},
 	} {
 		_, err := f.ReadBuf(t.Context(), int64(at[0]), at[1])
-		if err == nil || !strings.Contains(err.Error(), what) ||
-			!strings.Contains(err.Error(), f.Name()) {
-			t.Errorf("%s: %v", what, err)
-		}
+		expect(t, err != nil && strings.Contains(err.Error(), what) &&
+			strings.Contains(err.Error(), f.Name()), "%s: %v", what, err)
 	}
 	wantError(t, "NewFile", errorOf(e.NewFile(nil)), os.ErrInvalid)
 }

@@ -67,16 +67,13 @@ func TestAppendBatch(t *testing.T) {
 		for at := 0; at < len(got); seen++ {
 			w, round := binary.LittleEndian.Uint32(got[at:]), binary.LittleEndian.Uint32(got[at+4:])
 			want := numbered(int(w), int(round), blocks[(int(w)+int(round))%len(blocks)])
-			if next[w] != round || !bytes.HasPrefix(got[at:], want) {
-				t.Fatalf("block %d: round %d of writer %d, not contiguous, or not round %d",
-					at/pageSize, round, w, next[w])
-			}
+			require(t, next[w] == round && bytes.HasPrefix(got[at:], want),
+				"block %d: round %d of writer %d, not contiguous, or not round %d", at/pageSize,
+				round, w, next[w])
 			next[w]++
 			at += len(want)
 		}
-		if seen != writers*rounds {
-			t.Errorf("%d of %d batches are there", seen, writers*rounds)
-		}
+		expect(t, seen == writers*rounds, "%d of %d batches are there", seen, writers*rounds)
 	})
 }
 
@@ -84,9 +81,8 @@ func TestAppendBatch(t *testing.T) {
 func allWritten(t *testing.T, batch []Transfer) {
 	t.Helper()
 	for i := range batch {
-		if batch[i].N != len(batch[i].P) || batch[i].Err != nil {
-			t.Error(i, batch[i].N, batch[i].Err)
-		}
+		expect(t, batch[i].N == len(batch[i].P) && batch[i].Err == nil, "%v, %v, %v", i, batch[i].N,
+			batch[i].Err)
 	}
 }
 
@@ -121,9 +117,7 @@ func TestBatchOfOneRangeIsOneWrite(t *testing.T) {
 				t.Errorf("%d writes for a batch of %d", n, parts)
 			}
 			allWritten(t, batch)
-			if !bytes.Equal(content(t, f), memory) {
-				t.Fatal("the file differs")
-			}
+			require(t, bytes.Equal(content(t, f), memory), "the file differs")
 		}
 	})
 }
@@ -177,13 +171,10 @@ func TestWritesAreOrdered(t *testing.T) {
 				return false
 			})
 			want := numbered(1, 2, 1024)
-			if n, err := c.write(f, want); n != len(want) || err != nil {
-				t.Fatal(backend, c.name, n, err)
-			}
-			if most > 1 || !bytes.HasPrefix(content(t, f), want) {
-				t.Errorf("%s, %s: %d writes in flight at once, or wrong bytes", backend, c.name,
-					most)
-			}
+			n, err := c.write(f, want)
+			require(t, n == len(want) && err == nil, "%v, %v, %v, %v", backend, c.name, n, err)
+			expect(t, most <= 1 && bytes.HasPrefix(content(t, f), want),
+				"%s, %s: %d writes in flight at once, or wrong bytes", backend, c.name, most)
 		}
 	}
 }
@@ -233,12 +224,10 @@ func TestWriteFailsHalfWay(t *testing.T) {
 			}
 			return false
 		})
-		if n, err := f.WriteAt(written, 0); n != hole || !errors.Is(err, syscall.ENOSPC) {
-			t.Error(backend, n, err)
-		}
-		if !bytes.Equal(content(t, f), append(written[:hole:hole], before[hole:]...)) {
-			t.Error(backend, "data behind the counted bytes was written")
-		}
+		n, err := f.WriteAt(written, 0)
+		expect(t, n == hole && errors.Is(err, syscall.ENOSPC), "%v, %v, %v", backend, n, err)
+		expect(t, bytes.Equal(content(t, f), append(written[:hole:hole], before[hole:]...)),
+			"%v: data behind the counted bytes was written", backend)
 	}
 }
 
@@ -265,13 +254,11 @@ func TestAppendFlagSetLater(t *testing.T) {
 		for round := range 8 {
 			p := numbered(1, round, blocks)
 			want = append(want, p...)
-			if n, err := f.WriteAt(p, 0); n != len(p) || err != nil {
-				t.Fatal(n, err)
-			}
+			n, err := f.WriteAt(p, 0)
+			require(t, n == len(p) && err == nil, "%v, %v", n, err)
 		}
-		if !bytes.Equal(content(t, f)[blocks*pageSize:], want) {
-			t.Error("wrong bytes, or in another order")
-		}
+		expect(t, bytes.Equal(content(t, f)[blocks*pageSize:], want),
+			"wrong bytes, or in another order")
 
 		file, err := os.OpenFile(f.Name(), os.O_RDWR, 0)
 		must(t, err)
@@ -281,9 +268,7 @@ func TestAppendFlagSetLater(t *testing.T) {
 		if n, err := before.WriteAt(page(), 0); n != 0 || err == nil {
 			t.Error(n, err)
 		}
-		if n, err := before.Write(page()); n != pageSize || err != nil {
-			t.Error(n, err)
-		}
+		moves(t, pageSize)(before.Write(page()))
 		begin(t, "File.Close", before.Close)(nil)
 	})
 }
@@ -337,9 +322,7 @@ func latePieces(t *testing.T, backend Backend, op opcode, late int32) {
 		n, err = f.WriteAt(want, 0)
 		got = content(t, f)
 	}
-	if lateCount == 0 {
-		t.Fatal("no piece was late")
-	}
+	require(t, lateCount != 0, "no piece was late")
 	if late == -int32(syscall.EIO) || late == 0 && op == opWrite {
 		if err == nil || n != 0 && late != 0 {
 			t.Error(n, err)

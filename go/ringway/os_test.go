@@ -20,13 +20,10 @@ func TestMethodsOfFile(t *testing.T) {
 	for i := range theirs.NumMethod() {
 		want := theirs.Method(i)
 		got, ok := ours.MethodByName(want.Name)
-		if !ok || signature(got.Type) != signature(want.Type) {
-			t.Errorf("%s is %v, and %v in package os", want.Name, got.Type, want.Type)
-		}
+		expect(t, ok && signature(got.Type) == signature(want.Type),
+			"%s is %v, and %v in package os", want.Name, got.Type, want.Type)
 	}
-	if theirs.NumMethod() < 20 {
-		t.Fatal("too few methods were compared")
-	}
+	require(t, theirs.NumMethod() >= 20, "too few methods were compared")
 }
 
 // signature returns the type of a method without its receiver.
@@ -50,9 +47,7 @@ func TestDirectFlag(t *testing.T) {
 	if n, err := f.ReadAt(p, 9996); n != 4 || err != io.EOF || string(p[:n]) != "6789" {
 		t.Error(n, err, string(p))
 	}
-	if n, err := f.ReadAt(p, 4093); n != 7 || err != nil || string(p) != "3456789" {
-		t.Error(n, err, string(p))
-	}
+	reads(t, f, 4093, []byte("3456789"))
 }
 
 // The methods of a nil File, and copies from and to one, return os.ErrInvalid, as in package os.
@@ -72,9 +67,7 @@ func TestNilFile(t *testing.T) {
 		err, _ := method.Call(args)[results-1].Interface().(error)
 		wantError(t, name, err, os.ErrInvalid)
 	}
-	if none.Fd() != ^uintptr(0) {
-		t.Error("a nil File has a descriptor")
-	}
+	expect(t, none.Fd() == ^uintptr(0), "a nil File has a descriptor")
 	f, err := Create(filepath.Join(t.TempDir(), "file"))
 	must(t, err)
 	defer f.Close()
@@ -100,9 +93,7 @@ func reason(err error) string {
 // sameReason fails the test if two errors differ in more than the path.
 func sameReason(t *testing.T, what string, ours, theirs error) {
 	t.Helper()
-	if reason(ours) != reason(theirs) {
-		t.Errorf("%s: %v, and %v in package os", what, ours, theirs)
-	}
+	expect(t, reason(ours) == reason(theirs), "%s: %v, and %v in package os", what, ours, theirs)
 }
 
 // Methods that are not transfers have the results of package os.
@@ -135,16 +126,11 @@ func TestOtherMethods(t *testing.T) {
 	wantError(t, "Chown", folder.Chown(-1, -1), os.ErrClosed)
 
 	// A pipe has deadlines.
-	read, write, err := os.Pipe()
-	must(t, err)
-	defer write.Close()
 	e, err := Default()
 	must(t, err)
-	pipe, err := e.NewFile(read)
-	must(t, err)
-	defer pipe.Close()
-	must(t, pipe.SetReadDeadline(time.Now()))
-	wantError(t, "Read", errorOf(pipe.Read(make([]byte, 1))), os.ErrDeadlineExceeded)
+	reading, _ := pipe(t, e)
+	must(t, reading.SetReadDeadline(time.Now()))
+	wantError(t, "Read", errorOf(reading.Read(make([]byte, 1))), os.ErrDeadlineExceeded)
 }
 
 func TestWholeFiles(t *testing.T) {
@@ -152,9 +138,8 @@ func TestWholeFiles(t *testing.T) {
 	name, reference := filepath.Join(dir, "file"), filepath.Join(dir, "reference")
 	for _, content := range []string{"first, and longer", "second", ""} {
 		must(t, WriteFile(name, []byte(content), 0o640))
-		if got, err := ReadFile(name); string(got) != content || err != nil {
-			t.Fatalf("%q %v", got, err)
-		}
+		got, err := ReadFile(name)
+		require(t, string(got) == content && err == nil, "%q %v", got, err)
 	}
 	must(t, os.WriteFile(reference, nil, 0o640))
 	ours, err := os.Stat(name)

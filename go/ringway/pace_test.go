@@ -11,28 +11,19 @@ import (
 
 func TestPace(t *testing.T) {
 	p := pace{limit: 256}
-	if !p.due(1, 0) || p.due(0, 0) {
-		t.Fatal("a single request must be due, and none must not")
-	}
+	require(t, p.due(1, 0) && !p.due(0, 0), "a single request must be due, and none must not")
 	p.submitted(128)
-	if p.due(15, 0) || !p.due(16, 0) {
-		t.Fatal("under load, an eighth of the requests must gather")
-	}
+	require(t, !p.due(15, 0) && p.due(16, 0), "under load, an eighth of the requests must gather")
 	p.completed(128)
-	if p.due(15, 128) {
-		t.Fatal("requests of woken goroutines must gather too")
-	}
+	require(t, !p.due(15, 128), "requests of woken goroutines must gather too")
 	p.submitted(256)
-	if p.capacity() != 0 || p.due(1000, 0) {
-		t.Fatal("no capacity must be left")
-	}
+	require(t, p.capacity() == 0 && !p.due(1000, 0), "no capacity must be left")
 	// Requests are held back only while completions are due.
 	for inFlight := range 300 {
 		for waiting := 1; waiting < 300; waiting++ {
 			p := pace{limit: 192, inFlight: inFlight}
-			if !p.due(waiting, 0) && inFlight == 0 {
-				t.Fatal("held back with no completion due:", inFlight, waiting)
-			}
+			require(t, p.due(waiting, 0) || inFlight != 0,
+				"held back with no completion due: %v, %v", inFlight, waiting)
 		}
 	}
 }
@@ -70,16 +61,14 @@ func TestFewTransfersArePlainCalls(t *testing.T) {
 		f := openIn(t, e, page(), os.O_RDONLY|Direct)
 		p := page()
 		pushed := func() uint64 {
-			if n, err := f.ReadAt(p, 0); n != pageSize || err != nil {
-				t.Fatal(n, err)
-			}
+			n, err := f.ReadAt(p, 0)
+			require(t, n == pageSize && err == nil, "%v, %v", n, err)
 			return e.Stats().Pushed
 		}
 		for range 100 {
-			if n := pushed(); n != 0 || e.plain.Load() != 0 {
-				t.Fatalf("%s: one transfer: %d through the queue, %d plain", backend, n,
-					e.plain.Load())
-			}
+			n := pushed()
+			require(t, n == 0 && e.plain.Load() == 0,
+				"%s: one transfer: %d through the queue, %d plain", backend, n, e.plain.Load())
 		}
 		e.plain.Store(fewTransfers) // They hang.
 		if n := pushed(); n != 1 || e.plain.Load() != fewTransfers {
@@ -88,9 +77,7 @@ func TestFewTransfersArePlainCalls(t *testing.T) {
 		}
 		e.plain.Store(0) // They have returned.
 		n := pushed()
-		if n != 2 {
-			t.Fatalf("%s: right after high load: %d through the queue", backend, n)
-		}
+		require(t, n == 2, "%s: right after high load: %d through the queue", backend, n)
 		for range loadRounds {
 			n = pushed()
 		}

@@ -45,9 +45,8 @@ func TestPageScan(t *testing.T) {
 	want := []extent{{3 * page, 35 * page}, {35 * page, 67 * page}, {67 * page, 99 * page},
 		{99 * page, 100*page + 5}}
 	read, _ := scanned(&s, func(n int64) bool { return n < 3 })
-	if !slices.Equal(read, want) || s.cached != 3*page {
-		t.Error("a missing page is read with those after it:", read, s.cached)
-	}
+	expect(t, slices.Equal(read, want) && s.cached == 3*page,
+		"a missing page is read with those after it: %v, %v", read, s.cached)
 	const most = math.MaxInt64
 	for _, c := range []struct {
 		ranges []Range
@@ -89,21 +88,16 @@ func TestPageScanCountsPagesOnce(t *testing.T) {
 		read, _ := scanned(&s, func(n int64) bool { return cached[n] })
 		for _, e := range read {
 			for at := e.start; at < e.end; at += page {
-				if !wanted[at/page] {
-					t.Fatal("read twice, or for nobody:", ranges, size, e)
-				}
+				require(t, wanted[at/page], "read twice, or for nobody: %v, %v, %v", ranges, size,
+					e)
 				delete(wanted, at/page)
 			}
 		}
 		var found int64
 		for n := range wanted {
-			if !cached[n] {
-				t.Fatal("missing, and not read:", ranges, size, n)
-			}
+			require(t, cached[n], "missing, and not read: %v, %v, %v", ranges, size, n)
 			found += min(page, size-n*page)
 		}
-		if s.cached != found {
-			t.Fatal("cached:", s.cached, "not", found)
-		}
+		require(t, s.cached == found, "cached: %v not %v", s.cached, found)
 	}
 }

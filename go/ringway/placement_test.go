@@ -19,17 +19,14 @@ func TestFileSystemTableIsUnderstood(t *testing.T) {
 			continue
 		}
 		system, ok := parseFileSystem(line)
-		if !ok || !strings.Contains("all reported -", system.ring) ||
-			!strings.Contains("direct nocow reported -", system.kaio) ||
-			!strings.Contains("known grows -", system.alignment) {
-			t.Errorf("%q is %+v, %v", line, system, ok)
-		}
+		expect(t, ok && strings.Contains("all reported -", system.ring) &&
+			strings.Contains("direct nocow reported -", system.kaio) &&
+			strings.Contains("known grows -", system.alignment), "%q is %+v, %v", line, system, ok)
 	}
 	for _, line := range []string{"", "# a 0x1 yes all direct yes known",
 		"a 0x1 yes all direct yes", "a one yes all direct yes known"} {
-		if system, ok := parseFileSystem(line); ok {
-			t.Errorf("%q is %+v", line, system)
-		}
+		system, ok := parseFileSystem(line)
+		expect(t, !ok, "%q is %+v", line, system)
 	}
 }
 
@@ -53,9 +50,7 @@ func TestPlacement(t *testing.T) {
 		{0, true, true, true, placement{}},
 	} {
 		got := fileSystems()[c.magic].place(c.direct, c.reported, func() bool { return c.nocow })
-		if got != c.want {
-			t.Errorf("%+v: %+v", c, got)
-		}
+		expect(t, got == c.want, "%+v: %+v", c, got)
 	}
 }
 
@@ -102,8 +97,6 @@ func TestLargestRequestIsThatOfTheDevice(t *testing.T) {
 		if direct != 0 && facts.exact {
 			want = wholeBlocks(largestRequest(f.fd), facts.offset)
 		}
-		if facts.largest != want {
-			t.Errorf("%d, not %d: %+v", facts.largest, want, facts)
-		}
+		expect(t, facts.largest == want, "%d, not %d: %+v", facts.largest, want, facts)
 	})
 }

@@ -108,17 +108,14 @@ func TestPlan(t *testing.T) {
 	} {
 		given := c.from
 		c.change(&given)
-		if got := given.plan(); got != c.want {
-			t.Errorf("%s: %+v, not %+v", c.what, got, c.want)
-		}
+		got := given.plan()
+		expect(t, got == c.want, "%s: %+v, not %+v", c.what, got, c.want)
 	}
 }
 
 func TestShortReadTellsTheEndOfTheFile(t *testing.T) {
 	l := known
-	if !l.tellsEnd(1000) || l.tellsEnd(1024) || l.tellsEnd(0) {
-		t.Error("with blocks of 512 bytes")
-	}
+	expect(t, l.tellsEnd(1000) && !l.tellsEnd(1024) && !l.tellsEnd(0), "with blocks of 512 bytes")
 	if l.exact = false; l.tellsEnd(1000) || unknown.tellsEnd(1000) {
 		t.Error("on a file system that is not known")
 	}
@@ -127,9 +124,8 @@ func TestShortReadTellsTheEndOfTheFile(t *testing.T) {
 func TestLargestRequestIsWholeBlocks(t *testing.T) {
 	for _, c := range []struct{ largest, block, want int }{{128 << 10, 512, 128 << 10},
 		{130_000, 4096, 31 * 4096}, {maxTransfer, 1, maxTransfer}, {4096, 64 << 10, 64 << 10}} {
-		if got := wholeBlocks(c.largest, c.block); got != c.want {
-			t.Errorf("%+v: %d", c, got)
-		}
+		got := wholeBlocks(c.largest, c.block)
+		expect(t, got == c.want, "%+v: %d", c, got)
 	}
 }
 
@@ -292,9 +288,7 @@ func TestPlans(t *testing.T) {
 		}
 	}
 	for w := wayOS; w <= wayLastBlock; w++ {
-		if ways[w] == 0 && !t.Failed() {
-			t.Errorf("way %d is in no plan: %v", w, ways)
-		}
+		expect(t, ways[w] != 0 || t.Failed(), "way %d is in no plan: %v", w, ways)
 	}
 }
 
@@ -305,7 +299,5 @@ func TestUnknownAlignmentRefusesNothing(t *testing.T) {
 	f.factsOnce.Do(func() { f.facts.memory, f.facts.offset = 1, 1 })
 	f.needsPages.Store(true)
 	check(t, f.checkAligned(512, 512))
-	if f.directLimits().memory != pageSize {
-		t.Error("an unaligned buffer is used again")
-	}
+	expect(t, f.directLimits().memory == pageSize, "an unaligned buffer is used again")
 }

@@ -19,13 +19,10 @@ func TestPreallocateWritten(t *testing.T) {
 		f := openIn(t, e, data, os.O_RDWR|direct)
 		must(t, f.PreallocateWritten(int64(len(data)), zeroesAtOnce+pageSize))
 		want := append(bytes.Clone(data), make([]byte, zeroesAtOnce+pageSize)...)
-		if !bytes.Equal(content(t, f), want) {
-			t.Fatal("not the data with zeroes behind it")
-		}
+		require(t, bytes.Equal(content(t, f), want), "not the data with zeroes behind it")
 		must(t, f.PreallocateWritten(int64(len(want)), pageSize))
-		if info, _ := f.Stat(); info.Size() != int64(len(want))+pageSize {
-			t.Fatal(info.Size())
-		}
+		info, _ := f.Stat()
+		require(t, info.Size() == int64(len(want))+pageSize, "%v", info.Size())
 		const seekHole = 4
 		name, err := os.Open(f.Name())
 		must(t, err)
@@ -55,13 +52,10 @@ func TestPreallocateWrittenRefuses(t *testing.T) {
 		}
 		if direct != 0 {
 			var misaligned *MisalignedError
-			if err := f.PreallocateWritten(2*pageSize, 100); !errors.As(err, &misaligned) {
-				t.Error("a part of a block:", err)
-			}
+			err := f.PreallocateWritten(2*pageSize, 100)
+			expect(t, errors.As(err, &misaligned), "a part of a block: %v", err)
 		}
-		if !bytes.Equal(content(t, f), data) {
-			t.Error("the file was changed")
-		}
+		expect(t, bytes.Equal(content(t, f), data), "the file was changed")
 	})
 }
 
@@ -69,11 +63,6 @@ func TestPreallocateWrittenOfOtherFiles(t *testing.T) {
 	e := newOrSkip(t, Options{})
 	log := openIn(t, e, []byte("data"), os.O_WRONLY|os.O_APPEND)
 	wantError(t, "O_APPEND", log.PreallocateWritten(4, 10), errAppendZeroes)
-	r, w, err := os.Pipe()
-	must(t, err)
-	defer r.Close()
-	pipe, err := e.NewFile(w)
-	must(t, err)
-	wantError(t, "a pipe", pipe.PreallocateWritten(0, 10), errNotRegular)
-	must(t, pipe.Close())
+	_, writing := pipe(t, e)
+	wantError(t, "a pipe", writing.PreallocateWritten(0, 10), errNotRegular)
 }

@@ -325,9 +325,7 @@ func begin(t testing.TB, what string, do func() error) (end func(want error)) {
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(tooLong); !holds(); time.Sleep(100 * time.Microsecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("this never happens: " + what)
-		}
+		require(t, !time.Now().After(deadline), "this never happens: %v", what)
 	}
 }
 

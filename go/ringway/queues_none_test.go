@@ -16,18 +16,15 @@ var testBackends = []Backend{BackendThreads}
 // What needs rings is refused, with the reason.
 func TestSystemWithoutRings(t *testing.T) {
 	e, err := New(Options{FixedBuffers: 1 << 20})
-	if err != nil || e.Backend() != BackendThreads ||
-		!strings.Contains(e.Explain(), "io_uring refused") ||
-		!strings.Contains(e.Explain(), "fixed buffers refused") {
-		t.Fatal(e, err)
-	}
+	require(t, err == nil && e.Backend() == BackendThreads &&
+		strings.Contains(e.Explain(), "io_uring refused") &&
+		strings.Contains(e.Explain(), "fixed buffers refused"), "%v, %v", e, err)
 	closeAll(t, e)
 	for _, backend := range []Backend{BackendURing, BackendKAIO} {
 		_, err := New(Options{Backend: backend})
 		var refused *Refusal
-		if !errors.As(err, &refused) || !errors.Is(err, errors.ErrUnsupported) {
-			t.Error(backend, err)
-		}
+		expect(t, errors.As(err, &refused) && errors.Is(err, errors.ErrUnsupported), "%v, %v",
+			backend, err)
 	}
 }
 
@@ -36,8 +33,7 @@ func TestUnsupported(t *testing.T) {
 	e := newOrSkip(t, Options{})
 	f := openIn(t, e, []byte("0123456789"), 0)
 	for _, err := range []error{f.Preallocate(0, 10), f.Advise(0, 0, AdviceWillNeed)} {
-		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), f.Name()) {
-			t.Error(err)
-		}
+		expect(t, errors.Is(err, errors.ErrUnsupported) && strings.Contains(err.Error(), f.Name()),
+			"%v", err)
 	}
 }

@@ -42,9 +42,8 @@ func evict(t *testing.T, f *File, cached int) {
 			must(t, plain.Advise(0, 0, advice))
 		}
 		for at := 0; at < cached; at += pageSize {
-			if _, err := plain.file.ReadAt(page, int64(at)); err != nil && err != io.EOF {
-				t.Fatal(err)
-			}
+			_, err := plain.file.ReadAt(page, int64(at))
+			require(t, err == nil || err == io.EOF, "%v", err)
 		}
 		if beyond >= info.Size() {
 			return
@@ -79,10 +78,9 @@ func TestReadFillsTheBufferWhateverIsCached(t *testing.T) {
 						p := make([]byte, size)
 						n, err := f.Read(p)
 						want := content[at:min(at+size, len(content))]
-						if err != nil || !bytes.Equal(p[:n], want) {
-							t.Fatalf("%+v, direct %v, %d cached: read of %d at %d: %d, %v",
-								o, direct != 0, cached, size, at, n, err)
-						}
+						require(t, err == nil && bytes.Equal(p[:n], want),
+							"%+v, direct %v, %d cached: read of %d at %d: %d, %v", o, direct != 0,
+							cached, size, at, n, err)
 					}
 					if n, err := f.Read(make([]byte, size)); n != 0 || err != io.EOF {
 						t.Error("at the end:", n, err)
@@ -104,14 +102,11 @@ func TestReadIsNotShortIfTheQueueIs(t *testing.T) {
 		for at := 0; at < len(content); {
 			p := make([]byte, 64<<10)
 			n, err := f.Read(p)
-			if n != len(p) || err != nil || !bytes.Equal(p, content[at:at+n]) {
-				t.Fatal(direct != 0, at, n, err)
-			}
+			require(t, n == len(p) && err == nil && bytes.Equal(p, content[at:at+n]),
+				"%v, %v, %v, %v", direct != 0, at, n, err)
 			at += n
 		}
-		if faults.short.Load() == 0 {
-			t.Error("no read was short")
-		}
+		expect(t, faults.short.Load() != 0, "no read was short")
 	}
 }
 
@@ -132,10 +127,8 @@ func TestReadIsShortWhereTheSystemCallIs(t *testing.T) {
 			p, q := make([]byte, 1<<16), make([]byte, 1<<16)
 			n, err := f.Read(p)
 			want, wantErr := plain.Read(q)
-			if n != want || err != wantErr {
-				t.Errorf("%s: read %d: %d, %v; package os: %d, %v", e.backend, i, n, err, want,
-					wantErr)
-			}
+			expect(t, n == want && err == wantErr, "%s: read %d: %d, %v; package os: %d, %v",
+				e.backend, i, n, err, want, wantErr)
 			short = short || want < len(q)
 		}
 		if !short {
@@ -163,9 +156,8 @@ func TestCopiesWhateverIsCached(t *testing.T) {
 				!bytes.Equal(got.Bytes(), want) {
 				t.Error(n, err)
 			}
-			if len(sizes) != 1 {
-				t.Errorf("%s, %d cached: pieces of several sizes: %v", e.backend, cached, sizes)
-			}
+			expect(t, len(sizes) == 1, "%s, %d cached: pieces of several sizes: %v", e.backend,
+				cached, sizes)
 			must(t, errorOf(f.Seek(0, io.SeekStart)))
 			evict(t, f, cached)
 			to := openIn(t, e, nil, os.O_RDWR)
@@ -197,18 +189,15 @@ func TestReadBufOfTheLongestFile(t *testing.T) {
 		for _, ctx := range []context.Context{background, t.Context()} {
 			buffer, err := f.ReadBuf(ctx, off, n)
 			must(t, err)
-			if buffer.Len() != n {
-				t.Errorf("%d bytes at %d", buffer.Len(), off)
-			}
+			expect(t, buffer.Len() == n, "%d bytes at %d", buffer.Len(), off)
 			buffer.Release()
 		}
 	}
 	for off, left := range map[int64]int{math.MaxInt64: 0, math.MaxInt64 - 5000: 5000} {
 		for _, n := range []int{left, left + 1, left + 3*pageSize, math.MaxInt} {
 			length, err := f.readableLength(off, n)
-			if err != nil || length < left || length > min(n, left+pageSize) {
-				t.Errorf("%d bytes at %d: memory for %d, %v", n, off, length, err)
-			}
+			expect(t, err == nil && length >= left && length <= min(n, left+pageSize),
+				"%d bytes at %d: memory for %d, %v", n, off, length, err)
 		}
 	}
 }

@@ -16,9 +16,7 @@ func TestRefs(t *testing.T) {
 		out := func(last bool) {
 			if last {
 				lasts.Add(1)
-				if users.Load() != 0 {
-					t.Error("the last release, while there are users")
-				}
+				expect(t, users.Load() == 0, "the last release, while there are users")
 			}
 		}
 		for range 8 {
@@ -46,8 +44,7 @@ func TestRefs(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if firsts.Load() != 1 || lasts.Load() != 1 {
-			t.Fatalf("%d first closes, %d last releases", firsts.Load(), lasts.Load())
-		}
+		require(t, firsts.Load() == 1 && lasts.Load() == 1, "%d first closes, %d last releases",
+			firsts.Load(), lasts.Load())
 	}
 }

@@ -76,9 +76,7 @@ func pipeShard(t *testing.T, q queue) (s *shard, becomeReadable func()) {
 		return s.counts.Submissions > 0 && !s.combining && !s.reaperActive
 	})
 	return s, func() {
-		if _, err := syscall.Write(fds[1], []byte{0}); err != nil {
-			t.Error(err)
-		}
+		check(t, errorOf(syscall.Write(fds[1], []byte{0})))
 	}
 }
 
@@ -132,9 +130,7 @@ func combinerIsBounded(t *testing.T, group, most, short int) {
 	mu.Lock()
 	mine := rounds[goroutine()]
 	mu.Unlock()
-	if mine == 0 || mine > most {
-		t.Errorf("%d rounds for others; the limit is %d", mine, most)
-	}
+	expect(t, mine != 0 && mine <= most, "%d rounds for others; the limit is %d", mine, most)
 	select {
 	case <-over:
 	case <-time.After(30 * time.Second):
@@ -187,19 +183,15 @@ func TestSmallQueue(t *testing.T) {
 			wg.Go(func() {
 				p := page()
 				for i := range each {
-					if n, err := f.ReadAt(p, int64((g*each+i)%1024)*pageSize); n != pageSize ||
-						err != nil {
-						t.Error(n, err)
-					}
+					n, err := f.ReadAt(p, int64((g*each+i)%1024)*pageSize)
+					expect(t, n == pageSize && err == nil, "%v, %v", n, err)
 				}
 			})
 		}
 		wg.Wait()
 		n := q.submissions.Load()
 		t.Logf("%s: %.2f rounds per operation", backend, float64(n)/(readers*each))
-		if n > 2*readers*each {
-			t.Errorf("%s: %d rounds for %d operations", backend, n, readers*each)
-		}
+		expect(t, n <= 2*readers*each, "%s: %d rounds for %d operations", backend, n, readers*each)
 	}
 }
 
@@ -235,9 +227,7 @@ func TestLateReaper(t *testing.T) {
 			becomeReadable()
 		}
 		<-r.own.done
-		if r.result == unsupported {
-			t.Fatalf("request %d was refused", i)
-		}
+		require(t, r.result != unsupported, "request %d was refused", i)
 	}
 	must(t, s.close(time.Now().Add(closeWait), closeWait/5))
 }

@@ -1,27 +1,18 @@
 //go:build linux
 
-// How the standard library uses the types: as an fs.FS, an io.ReaderAt, a Reader or a Seeker.
-// Results are compared with those of package os. file_test.go tests the contracts themselves.
+// How the standard library uses the types: as an fs.FS and an http.File. Results are compared with
+// those of package os. file_test.go tests the contracts themselves.
 
 package ringway
 
 import (
 	"archive/tar"
-	"archive/zip"
-	"bufio"
 	"bytes"
-	"compress/gzip"
-	"crypto/sha256"
-	"debug/elf"
 	"errors"
 	"fmt"
-	"image"
-	"image/png"
 	"io"
 	"io/fs"
-	"mime"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -31,12 +22,13 @@ import (
 	"syscall"
 	"testing"
 	"testing/fstest"
-	"testing/iotest"
-	"time"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/internal/suite"
 )
+
+// http.FileServer serves files of an http.FileSystem, which opens this.
+var _ http.File = (*File)(nil)
 
 // tree makes a directory with difficult entries: links, empty directories, names that need
 // escaping, a read-only file.
@@ -57,9 +49,7 @@ func tree(t *testing.T) string {
 // sameAsOS compares a result with that of package os.
 func sameAsOS(t *testing.T, what string, got, want any) {
 	t.Helper()
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%s: %.300v; package os: %.300v", what, got, want)
-	}
+	expect(t, reflect.DeepEqual(got, want), "%s: %.300v; package os: %.300v", what, got, want)
 }
 
 func text(err error) string { return fmt.Sprintf("%T %v", err, err) }
@@ -69,13 +59,6 @@ func described(info fs.FileInfo) string {
 		return ""
 	}
 	return fmt.Sprint(info.Name(), info.Size(), info.Mode(), info.ModTime(), info.IsDir())
-}
-
-// digest summarizes what is read.
-func digest(r io.Reader) (string, error) {
-	sum := sha256.New()
-	n, err := io.Copy(sum, struct{ io.Reader }{r})
-	return fmt.Sprintf("%d bytes, %x", n, sum.Sum(nil)), err
 }
 
 // ofFS are the calls of a file system with a name.
@@ -130,9 +113,7 @@ func TestFSMatchesDirFS(t *testing.T) {
 				must(t, errors.Join(w.AddFS(f), w.Close()))
 				return b.String()
 			}
-			if archive(fsys) != archive(reference) {
-				t.Error("the archive differs")
-			}
+			expect(t, archive(fsys) == archive(reference), "the archive differs")
 			// fstest does not accept a dangling link.
 			dangling := filepath.Join(dir, "a", "b", "dangling")
 			must(t, os.Symlink("nowhere", dangling))
@@ -152,133 +133,6 @@ func TestFSMatchesDirFS(t *testing.T) {
 			}
 		})
 	}
-}
-
-// seekable is what a File and an os.File have in common for readers of the standard library.
-type seekable interface {
-	io.ReadSeeker
-	io.ReaderAt
-}
-
-// packed returns a file for each format.
-func packed(t *testing.T) map[string][]byte {
-	t.Helper()
-	picture := image.NewGray(image.Rect(0, 0, 301, 203))
-	for i := range picture.Pix {
-		picture.Pix[i] = byte(i * i >> 3)
-	}
-	plain := bytes.Repeat([]byte("a line\nand another one\n"), 9000)
-	var p, g, z, a bytes.Buffer
-	must(t, png.Encode(&p, picture))
-	w := gzip.NewWriter(&g)
-	must(t, errors.Join(errorOf(w.Write(plain)), w.Close()))
-	archive, parts := tar.NewWriter(&a), zip.NewWriter(&z)
-	must(t, errors.Join(archive.AddFS(os.DirFS(tree(t))), archive.Close()))
-	for i := range 12 {
-		part, err := parts.CreateHeader(&zip.FileHeader{Name: fmt.Sprint("part ", i),
-			Method: uint16(i % 2 * int(zip.Deflate))})
-		must(t, err)
-		must(t, errorOf(part.Write(plain[:i*9000])))
-	}
-	must(t, parts.Close())
-	program, err := os.ReadFile("/proc/self/exe")
-	must(t, err)
-	return map[string][]byte{"png": p.Bytes(), "gzip": g.Bytes(), "tar": a.Bytes(),
-		"zip": z.Bytes(), "elf": program, "plain": plain}
-}
-
-// Readers of the standard library get from a File what they get from an os.File.
-func TestStandardReaders(t *testing.T) {
-	uses := map[string]func(f seekable, size int64) (string, error){
-		"png": func(f seekable, _ int64) (string, error) {
-			picture, err := png.Decode(f)
-			if err != nil {
-				return "", err
-			}
-			return digest(bytes.NewReader(picture.(*image.Gray).Pix))
-		},
-		"gzip": func(f seekable, _ int64) (string, error) {
-			r, err := gzip.NewReader(f)
-			if err != nil {
-				return "", err
-			}
-			return digest(r)
-		},
-		"tar": func(f seekable, _ int64) (all string, err error) {
-			for r := tar.NewReader(f); ; {
-				h, err := r.Next()
-				if err != nil {
-					return all, err
-				}
-				sum, err := digest(r)
-				all += fmt.Sprint(h.Name, h.Typeflag, h.Linkname, h.Mode, sum, err)
-			}
-		},
-		"zip": func(f seekable, size int64) (all string, err error) {
-			r, err := zip.NewReader(f, size)
-			if err != nil {
-				return "", err
-			}
-			for _, part := range r.File {
-				p, err := fs.ReadFile(r, part.Name)
-				all += fmt.Sprint(part.Name, len(p), sha256.Sum256(p), err)
-			}
-			return all, nil
-		},
-		"elf": func(f seekable, _ int64) (all string, err error) {
-			program, err := elf.NewFile(f)
-			if err != nil {
-				return "", err
-			}
-			for _, section := range program.Sections {
-				if section.Type != elf.SHT_NOBITS {
-					p, err := section.Data()
-					all += fmt.Sprint(section.Name, sha256.Sum256(p), err)
-				}
-			}
-			return all, nil
-		},
-		"plain lines": func(f seekable, _ int64) (all string, err error) {
-			r := bufio.NewScanner(f)
-			for r.Scan() {
-				all += r.Text()[:2]
-			}
-			return all, r.Err()
-		},
-	}
-	for what, of := range map[string]func(f seekable) io.Reader{
-		"bufio": func(f seekable) io.Reader { return bufio.NewReaderSize(f, 16) },
-		"one by one": func(f seekable) io.Reader {
-			return iotest.OneByteReader(io.LimitReader(f, 999))
-		},
-		"half":         func(f seekable) io.Reader { return iotest.HalfReader(f) },
-		"data and end": func(f seekable) io.Reader { return iotest.DataErrReader(f) },
-		"section":      func(f seekable) io.Reader { return io.NewSectionReader(f, 5, 1<<20) },
-		"tee":          func(f seekable) io.Reader { return io.TeeReader(f, io.Discard) },
-		"multi": func(f seekable) io.Reader {
-			return io.MultiReader(io.LimitReader(f, 4097), f)
-		},
-	} {
-		uses["plain "+what] = func(f seekable, _ int64) (string, error) { return digest(of(f)) }
-	}
-	names, sizes := map[string]string{}, map[string]int64{}
-	for kind, p := range packed(t) {
-		names[kind], sizes[kind] = fileWith(t, p), int64(len(p))
-	}
-	each(t, func(t *testing.T, e *Engine, direct int) {
-		for what, use := range uses {
-			kind, _, _ := strings.Cut(what, " ")
-			plain, err := os.Open(names[kind])
-			must(t, err)
-			got, err := use(open(t, e, names[kind], os.O_RDONLY|direct), sizes[kind])
-			want, wantErr := use(plain, sizes[kind])
-			sameAsOS(t, what, got+text(err), want+text(wantErr))
-			if len(want) < 20 {
-				t.Errorf("%s: only %q was read", what, want)
-			}
-			plain.Close()
-		}
-	})
 }
 
 // Directories are read in parts and to the end, as with package os.
@@ -342,10 +196,8 @@ func TestProcFiles(t *testing.T) {
 			}
 			// This file is longer than a page and changes, but must be complete.
 			maps, err := io.ReadAll(open(t, e, "/proc/self/maps", os.O_RDONLY))
-			if err != nil || !bytes.Contains(maps, []byte("[stack]")) ||
-				!bytes.HasSuffix(maps, []byte("\n")) {
-				t.Errorf("%s: maps: %q, %v", backend, maps, err)
-			}
+			expect(t, err == nil && bytes.Contains(maps, []byte("[stack]")) &&
+				bytes.HasSuffix(maps, []byte("\n")), "%s: maps: %q, %v", backend, maps, err)
 			p := []byte{1, 2, 3}
 			n, err := open(t, e, "/dev/zero", os.O_RDONLY).Read(p)
 			sameAsOS(t, "/dev/zero", fmt.Sprint(n, p, err), "3 [0 0 0] <nil>")
@@ -368,9 +220,8 @@ func TestSyncOfDirectoriesAndPipes(t *testing.T) {
 			before := e.Stats().Delivered
 			dir := open(t, e, name, os.O_RDONLY)
 			check(t, errors.Join(dir.Sync(), dir.Datasync()))
-			if backend == BackendURing && e.Stats().Delivered != before+2 {
-				t.Error("the ring did not do the syncs")
-			}
+			expect(t, backend != BackendURing || e.Stats().Delivered == before+2,
+				"the ring did not do the syncs")
 			for range 50 {
 				dir := open(t, e, name, os.O_RDONLY)
 				var wg sync.WaitGroup
@@ -426,73 +277,7 @@ func TestSyncWritesBack(t *testing.T) {
 			if !known {
 				skip.Test(t, "this kernel or file system does not report dirty pages")
 			}
-			if dirty != 0 {
-				t.Errorf("%s: %d pages are dirty", what, dirty)
-			}
-		}
-	})
-}
-
-// opener is an http.FileSystem without an fs.FS: a File is also an http.File.
-type opener struct {
-	engine *Engine
-	dir    string
-}
-
-func (o opener) Open(name string) (http.File, error) {
-	return o.engine.Open(filepath.Join(o.dir, name))
-}
-
-// serve returns the response of a handler. The boundary between several ranges is random, so it is
-// replaced.
-func serve(h http.Handler, method, path string, header http.Header) string {
-	r := httptest.NewRequest(method, path, nil)
-	r.Header = header
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	whole := fmt.Sprint(w.Code, w.Result().Header, w.Body)
-	_, params, _ := mime.ParseMediaType(w.Header().Get("Content-Type"))
-	if params["boundary"] != "" {
-		whole = strings.ReplaceAll(whole, params["boundary"], "boundary")
-	}
-	return whole
-}
-
-// A File and an FS serve whole files, ranges, conditional requests and errors as package os does.
-func TestHTTPServing(t *testing.T) {
-	dir := tree(t)
-	large := filepath.Join(dir, "a", "large")
-	one := func(file io.ReadSeeker) http.Handler {
-		changed := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			http.ServeContent(w, r, "large.bin", changed, file)
-		})
-	}
-	each(t, func(t *testing.T, e *Engine, direct int) {
-		reference, err := os.Open(large)
-		must(t, err)
-		defer reference.Close()
-		listed := http.FileServer(http.Dir(dir))
-		for i, c := range []struct{ ours, theirs http.Handler }{
-			{one(open(t, e, large, os.O_RDONLY|direct)), one(reference)},
-			{http.FileServer(http.FS(e.DirFS(dir))), listed},
-			{http.FileServer(opener{e, dir}), listed},
-		} {
-			for _, header := range []http.Header{
-				{}, {"Range": {"bytes=0-0"}}, {"Range": {"bytes=4095-30000"}},
-				{"Range": {"bytes=-17"}}, {"Range": {"bytes=40000-"}},
-				{"Range": {"bytes=400000-"}}, {"Range": {"bytes=5-1"}},
-				{"Range": {"bytes=1-3,4096-9000,39999-"}},
-				{"If-Modified-Since": {"Fri, 03 Jan 2020 00:00:00 GMT"}},
-				{"If-Modified-Since": {"Fri, 03 Jan 2200 00:00:00 GMT"}},
-				{"If-Unmodified-Since": {"Wed, 01 Jan 2020 00:00:00 GMT"}},
-			} {
-				for _, request := range []string{"GET /a/large", "HEAD /a/large", "GET /"} {
-					method, path, _ := strings.Cut(request, " ")
-					sameAsOS(t, fmt.Sprint(i, request, header),
-						serve(c.ours, method, path, header), serve(c.theirs, method, path, header))
-				}
-			}
+			expect(t, dirty == 0, "%s: %d pages are dirty", what, dirty)
 		}
 	})
 }

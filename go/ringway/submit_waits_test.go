@@ -32,9 +32,8 @@ func TestAccessTimeIsDue(t *testing.T) {
 		{at(today-24*60*60, 1, 1), true},
 		{at(today-24*60*60+1, 1, 1), false},
 	} {
-		if got := new(accessTime).judge(c.times, second, today); got != c.want {
-			t.Errorf("%v: %v", c.times, got)
-		}
+		got := new(accessTime).judge(c.times, second, today)
+		expect(t, got == c.want, "%v: %v", c.times, got)
 	}
 	// A time that no read changes is not due for ever.
 	var a accessTime
@@ -48,9 +47,8 @@ func TestAccessTimeIsDue(t *testing.T) {
 		{due, 50 * second, false}, {at(1, 3, 3), 51 * second, true},
 		{at(today, 3, 3), 52 * second, false}, {due, 53 * second, true},
 	} {
-		if got := a.judge(c.times, c.now, 10); got != c.want {
-			t.Errorf("after %d s: %v", c.now/second, got)
-		}
+		got := a.judge(c.times, c.now, 10)
+		expect(t, got == c.want, "after %d s: %v", c.now/second, got)
 	}
 }
 
@@ -62,10 +60,8 @@ func TestSubmissionMayWait(t *testing.T) {
 	recent := func() { f.accessTime.asked.Store(int64(time.Since(started))) }
 	expect := func(what string, reads, writes bool) {
 		t.Helper()
-		if r, w := f.submissionMayWait(opRead), f.submissionMayWait(opWrite); r != reads ||
-			w != writes {
-			t.Error(what, r, w)
-		}
+		r, w := f.submissionMayWait(opRead), f.submissionMayWait(opWrite)
+		expect(t, r == reads && w == writes, "%v, %v, %v", what, r, w)
 	}
 	f.lookUp()
 	f.facts.waits = waits{first: true, journal: true}
@@ -137,9 +133,7 @@ func journalCommit(t *testing.T, h *hostile, backend Backend, name string) {
 		writers.Go(func() {
 			for i := range 2 {
 				n, err := f.WriteAt(page(), 2*pageSize)
-				if n != pageSize || err != nil {
-					t.Error(n, err)
-				}
+				expect(t, n == pageSize && err == nil, "%v, %v", n, err)
 				time.Sleep(time.Duration(10+(g*37+i*91)%300) * time.Millisecond)
 			}
 		})
@@ -147,9 +141,8 @@ func journalCommit(t *testing.T, h *hostile, backend Backend, name string) {
 	returns(t, "writes", writers.Wait)
 	over.Store(true)
 	returns(t, "the other goroutines", others.Wait)
-	if worst > 1500*time.Millisecond {
-		t.Error("another goroutine slept 5 ms, and ran after ", worst)
-	}
+	expect(t, worst <= 1500*time.Millisecond, "another goroutine slept 5 ms, and ran after %v",
+		worst)
 	t.Log(fmt.Sprint("the longest sleep of 5 ms: ", worst))
 }
 
@@ -171,11 +164,8 @@ func TestReadAsksForTheAccessTimeAfterEachKindOfWrite(t *testing.T) {
 		"batch, buffered": {f, batch(f)},
 	} {
 		write.f.accessTime.asked.Store(1)
-		if err := write.do(); err != nil {
-			t.Error(what, err)
-		}
-		if write.f.accessTime.asked.Load() != 0 {
-			t.Error(what, "the next read does not ask")
-		}
+		err := write.do()
+		expect(t, err == nil, "%v, %v", what, err)
+		expect(t, write.f.accessTime.asked.Load() == 0, "%v: the next read does not ask", what)
 	}
 }

@@ -1,11 +1,12 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-// Syncs: who runs, who waits, and who receives an error that the kernel reports once; and writes
-// that a sync covers.
+// Syncs: who runs, who waits, and who receives an error that the kernel reports once; and which
+// failures are reported or repeated.
 
 package ringway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -95,9 +96,8 @@ func TestErrorOfSyncReachesAllWhoWait(t *testing.T) {
 		for i, err := range syncAll(t, f, s, first) {
 			wantError(t, fmt.Sprint(kind, ": call ", i), err, syscall.EIO)
 		}
-		if n := s.count(); n != 2 {
-			t.Errorf("%s: 16 calls made %d syncs", kind, n)
-		}
+		n := s.count()
+		expect(t, n == 2, "%s: 16 calls made %d syncs", kind, n)
 		wantError(t, "the next sync", f.Sync(), nil)
 	}
 }
@@ -106,9 +106,7 @@ func TestErrorOfSyncReachesAllWhoWait(t *testing.T) {
 func TestErrorOfQueuedSync(t *testing.T) {
 	f, s := scriptSyncs(t, 0, syscall.ENOSPC)
 	for i, err := range syncAll(t, f, s, f.Datasync) {
-		if (i > 0) != errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("call %d: %v", i, err)
-		}
+		expect(t, (i > 0) == errors.Is(err, syscall.ENOSPC), "call %d: %v", i, err)
 	}
 }
 
@@ -207,9 +205,8 @@ func TestContextLeavesTheSyncToOthers(t *testing.T) {
 			wantError(t, "the next sync", err, syscall.EIO)
 		}
 		wantError(t, "the sync after it", f.Sync(), nil)
-		if n := s.count(); n > 4 {
-			t.Errorf("%d syncs", n)
-		}
+		n := s.count()
+		expect(t, n <= 4, "%d syncs", n)
 	}
 }
 
@@ -262,36 +259,45 @@ func TestErrorOfSyncRangeIsKept(t *testing.T) {
 
 // A failed sync, or a failed write that a sync covers, is an error of the caller. A second attempt
 // would succeed, because Linux reports a failure once, and the data would be lost. Only operations
-// that the kernel did not do are retried.
-func TestSyncErrorsAreReported(t *testing.T) {
+// that the kernel did not do are done again: by the queue, and at last by a plain call. (It ends
+// what a thread has submitted, for any goroutine, with EFAULT when the thread ends, and with
+// ECANCELED if it may start no thread for it.)
+func TestErrorsAreReportedOrRepeated(t *testing.T) {
 	shapes := map[opcode][]string{ // The calls that make such an operation.
 		opFdatasync: {"range", "scattered", "alone"},
 		opFsync:     {"range", "scattered", "alone", "large"},
 		opWrite:     {"scattered", "alone", "large"},
 		opWritev:    {"range"},
+		opRead:      {"read"},
 	}
 	for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC, syscall.EDQUOT,
-		syscall.EINTR, syscall.EAGAIN, syscall.ECANCELED} {
+		syscall.EINTR, syscall.EAGAIN, syscall.ECANCELED, syscall.EFAULT} {
 		for op, all := range shapes {
 			for _, shape := range all {
-				t.Run(fmt.Sprint(opcodeName(op), " ", errno, " ", shape),
-					func(t *testing.T) { syncErrors(t, shape, op, errno) })
+				for _, times := range []int{1, 100} {
+					if times == 1 || notDone(errno) {
+						t.Run(fmt.Sprint(opcodeName(op), " ", errno, " ", shape, " ", times),
+							func(t *testing.T) { operationFails(t, shape, op, errno, times) })
+					}
+				}
 			}
 		}
 	}
 }
 
-func syncErrors(t *testing.T, shape string, op opcode, errno syscall.Errno) {
+// operationFails makes a call, of whose operations so many end with an error.
+func operationFails(t *testing.T, shape string, op opcode, errno syscall.Errno, times int) {
 	e, s := scriptedEngine(t, Options{})
-	f := openIn(t, e, make([]byte, 8<<20), os.O_RDWR|Direct)
+	content := numbered(1, 1, 1024)
+	f := openIn(t, e, content, os.O_RDWR|Direct)
 	failed, later, retried := 0, 0, notDone(errno)
 	s.onResult(func(r *request) bool {
 		switch {
-		case failed > 0 && r.chain == unchained && isSync(r):
-			later++
-		case r.opcode == op && failed == 0:
+		case r.opcode == op && failed < times:
 			failed++
 			r.result = -int32(errno)
+		case failed > 0 && r.chain == unchained && isSync(r):
+			later++
 		}
 		return false
 	})
@@ -311,32 +317,22 @@ func syncErrors(t *testing.T, shape string, op opcode, errno syscall.Errno) {
 		err = errors.Join(errorOf(f.WriteAt(alignedSlice(4<<20, pageSize), 0)), f.Sync())
 	case "alone":
 		err = errors.Join(errorOf(f.WriteAt(batch[0].P, 0)), sync())
+	case "read":
+		_, err = f.ReadAt(batch[0].P, pageSize)
+		expect(t, !retried || bytes.Equal(batch[0].P, content[pageSize:][:pageSize]), "other bytes")
 	}
-	if failed == 0 {
-		t.Fatal("there was no such operation")
-	}
+	require(t, failed != 0, "there was no such operation")
 	if retried && err != nil || !retried && !errors.Is(err, errno) {
 		t.Errorf("%v (and %d syncs after it)", err, later)
 	}
+	// A signal is no attempt. (A batch makes several operations, or others after the first.)
+	if retried && shape != "range" && shape != "scattered" && errno != syscall.EINTR {
+		expect(t, failed == min(times, maxRetries+1), "%d attempts", failed)
+	}
 	if (shape == "scattered" || shape == "range") && !retried {
-		if later > 0 {
-			t.Error("a sync after the failure")
-		}
+		expect(t, later == 0, "a sync after the failure")
 		if op.isTransfer() {
 			wantError(t, "a transfer of the batch", firstError(batch), errno)
-		}
-	}
-}
-
-// A kernel that may start no thread cancels what it needs one for, however often it is repeated.
-func TestKernelCancelsAgainAndAgain(t *testing.T) {
-	for _, op := range []opcode{opRead, opWrite, opFsync} {
-		e, s := scriptedEngine(t, Options{})
-		f := openIn(t, e, make([]byte, 8<<20), os.O_RDWR|Direct)
-		left := endWith(s, op, 100, syscall.ECANCELED)
-		err := errors.Join(errorOf(f.WriteAt(page(), 0)), errorOf(f.ReadAt(page(), 0)), f.Sync())
-		if times := 100 - left(); err != nil || times != maxRetries+1 {
-			t.Errorf("%s: %v after %d attempts", opcodeName(op), err, times)
 		}
 	}
 }
@@ -358,9 +354,7 @@ func TestCommitIsOneSubmission(t *testing.T) {
 	closeAll(t, e)
 	batch := pages(pageSize)
 	wantError(t, "closed", f.WriteBatch(batch, NoSync), ErrEngineClosed)
-	if batch[0].N != 0 {
-		t.Error(batch[0].N)
-	}
+	expect(t, batch[0].N == 0, "%v", batch[0].N)
 }
 
 // takesOne is a ring whose kernel takes one request alone, and then the others, as one that is
@@ -422,9 +416,8 @@ func TestSyncThatTheKernelTakesAloneDoesNotCount(t *testing.T) {
 		err := f.WriteBatch(batch, DataSync)
 		what := fmt.Sprint(c.write, ", ", c.sync)
 		wantError(t, what, err, c.want)
-		if broken != 1 || later != c.later {
-			t.Errorf("%s: %d chains were broken, then %d syncs", what, broken, later)
-		}
+		expect(t, broken == 1 && later == c.later, "%s: %d chains were broken, then %d syncs", what,
+			broken, later)
 		if c.write == syscall.ENOSPC {
 			wantError(t, what+": the batch", firstError(batch), c.want)
 		} else {

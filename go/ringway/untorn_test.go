@@ -33,13 +33,11 @@ func xfsDir(t *testing.T) string {
 func wantRefusal(t *testing.T, what string, err error, errno syscall.Errno, text string) {
 	t.Helper()
 	var why *Refusal
-	if !errors.As(err, &why) || why.Errno != errno || why.Feature != "RWF_ATOMIC" ||
-		why.Meaning == "" || why.Fix == "" || !strings.Contains(err.Error(), text) {
-		t.Errorf("%s: %v", what, err)
-	}
-	if errors.Is(err, errors.ErrUnsupported) != (errno == syscall.EOPNOTSUPP) {
-		t.Errorf("%s: ErrUnsupported: %v", what, err)
-	}
+	expect(t, errors.As(err, &why) && why.Errno == errno && why.Feature == "RWF_ATOMIC" &&
+		why.Meaning != "" && why.Fix != "" && strings.Contains(err.Error(), text), "%s: %v", what,
+		err)
+	expect(t, errors.Is(err, errors.ErrUnsupported) == (errno == syscall.EOPNOTSUPP),
+		"%s: ErrUnsupported: %v", what, err)
 }
 
 func TestUntornWritesAreWhole(t *testing.T) {
@@ -58,9 +56,8 @@ func TestUntornWritesAreWhole(t *testing.T) {
 			f := open(t, e, name, os.O_RDWR|os.O_CREATE|os.O_TRUNC|Direct)
 			unit, err := f.AtomicWriteUnit()
 			must(t, err)
-			if unit.Min != pageSize || unit.Max <= unit.Min || unit.MaxSegments != 1 {
-				t.Fatalf("%+v", unit)
-			}
+			require(t, unit.Min == pageSize && unit.Max > unit.Min && unit.MaxSegments == 1, "%+v",
+				unit)
 			for n := unit.Min; n <= unit.Max; n *= 2 {
 				buffer := e.NewBuffer(n) // Registered with the ring, if there is room.
 				copy(buffer.Bytes(), bytesOf(n))
@@ -68,11 +65,7 @@ func TestUntornWritesAreWhole(t *testing.T) {
 				for at, p := range [][]byte{buffer.Bytes(), unaligned} {
 					off := int64(at+1) * int64(n)
 					must(t, f.WriteUntornAt(p, off))
-					found := make([]byte, n)
-					must(t, errorOf(f.ReadAt(found, off)))
-					if !bytes.Equal(found, bytesOf(n)) {
-						t.Fatalf("%s: %d bytes at %d are others", backend, n, off)
-					}
+					reads(t, f, off, bytesOf(n))
 				}
 				must(t, f.Datasync())
 				buffer.Release()
@@ -95,9 +88,8 @@ func testUntornRefusals(t *testing.T, e *Engine, f *File, unit AtomicWriteUnit) 
 	}
 	wantError(t, "a negative offset", f.WriteUntornAt(p, -1), errNegative)
 	buffered := open(t, e, f.Name(), os.O_RDWR)
-	if same, err := buffered.AtomicWriteUnit(); err != nil || same != unit {
-		t.Error(same, err)
-	}
+	same, err := buffered.AtomicWriteUnit()
+	expect(t, err == nil && same == unit, "%v, %v", same, err)
 	wantRefusal(t, "a buffered file", buffered.WriteUntornAt(p, 0), syscall.EOPNOTSUPP, "direct")
 	appending := open(t, e, f.Name(), os.O_WRONLY|os.O_APPEND|Direct)
 	wantRefusal(t, "an append", appending.WriteUntornAt(p, 0), syscall.EINVAL, "appending")
@@ -114,9 +106,7 @@ func testUntornRefusals(t *testing.T, e *Engine, f *File, unit AtomicWriteUnit) 
 	// Without the checks the kernel refuses it, on every backend.
 	wantRefusal(t, "unchecked", f.writeUntorn(alignedSlice(3*pageSize, pageSize), 0),
 		syscall.EINVAL, "")
-	if !bytes.Equal(content(t, f), before) {
-		t.Error("something was written")
-	}
+	expect(t, bytes.Equal(content(t, f), before), "something was written")
 }
 
 // On a disk without atomic writes, and in memory: nothing is written.
@@ -144,9 +134,8 @@ func TestUntornWritesAreRefused(t *testing.T) {
 			wantRefusal(t, "a write", f.WriteUntornAt(p, 0), syscall.EOPNOTSUPP, "write")
 			// And by the kernel, on every backend.
 			wantRefusal(t, "unchecked", f.writeUntorn(p, 0), syscall.EOPNOTSUPP, "")
-			if found := content(t, f); !bytes.Equal(found, want) {
-				t.Error("something was written")
-			}
+			found := content(t, f)
+			expect(t, bytes.Equal(found, want), "something was written")
 			must(t, errorOf(f.WriteAt(p, 0)))
 		}
 	})
@@ -157,10 +146,7 @@ func TestUntornWritesAreRefused(t *testing.T) {
 
 // A kernel that makes a part of an untorn write is told on; nothing continues the write.
 func TestPartOfAnUntornWriteIsAnError(t *testing.T) {
-	for _, backend := range testBackends {
-		if backend == BackendThreads {
-			continue
-		}
+	for _, backend := range queueBackends {
 		e, s := scriptedEngine(t, Options{Backend: backend, AlwaysRing: true})
 		f := openIn(t, e, make([]byte, 4*pageSize), os.O_RDWR|Direct)
 		results := 0
@@ -174,9 +160,8 @@ func TestPartOfAnUntornWriteIsAnError(t *testing.T) {
 		err := f.writeUntorn(alignedSlice(2*pageSize, pageSize), 0)
 		wantError(t, string(backend), err, syscall.EIO)
 		wantError(t, string(backend), err, ErrTorn)
-		if results != 1 || !strings.Contains(err.Error(), "4096 of 8192 bytes") {
-			t.Error(results, err)
-		}
+		expect(t, results == 1 && strings.Contains(err.Error(), "4096 of 8192 bytes"), "%v, %v",
+			results, err)
 	}
 }
 
@@ -194,22 +179,16 @@ func TestUntornWriteOfBusyPages(t *testing.T) {
 			}
 			return pageSize, nil
 		})
-		if calls != c.calls || err != c.err || (err == nil) != (n == pageSize) {
-			t.Errorf("%d times busy: %d calls, %d, %v", c.busy, calls, n, err)
-		}
+		expect(t, calls == c.calls && err == c.err && (err == nil) == (n == pageSize),
+			"%d times busy: %d calls, %d, %v", c.busy, calls, n, err)
 	}
 	calls := 0
 	_, err := whileBusy(func() (int, error) { calls++; return 0, syscall.EIO })
-	if calls != 1 || err != syscall.EIO {
-		t.Error(calls, err)
-	}
+	expect(t, calls == 1 && err == syscall.EIO, "%v, %v", calls, err)
 	wantRefusal(t, "busy", unavailable(refusal.AtomicWrite, syscall.EAGAIN), syscall.EAGAIN,
 		"mapping")
 	dir := xfsDir(t)
-	for _, backend := range testBackends {
-		if backend == BackendThreads {
-			continue
-		}
+	for _, backend := range queueBackends {
 		e, s := scriptedEngine(t, Options{Backend: backend, AlwaysRing: true})
 		f := open(t, e, filepath.Join(dir, string(backend)), os.O_RDWR|os.O_CREATE|Direct)
 		results := 0
@@ -223,8 +202,7 @@ func TestUntornWriteOfBusyPages(t *testing.T) {
 		p := alignedSlice(2*pageSize, pageSize)
 		copy(p, bytesOf(len(p)))
 		must(t, f.writeUntorn(p, 0)) // By a plain call in the end.
-		if results != maxRetries+1 || !bytes.Equal(content(t, f), p) {
-			t.Error(backend, results)
-		}
+		expect(t, results == maxRetries+1 && bytes.Equal(content(t, f), p), "%v, %v", backend,
+			results)
 	}
 }

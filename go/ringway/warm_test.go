@@ -51,18 +51,12 @@ func TestWarm(t *testing.T) {
 		w, err := f.Warm(ctx, some)
 		// (How many of them were read is the device's matter: a look that misses makes the kernel
 		// read ahead, and a fast device answers before the look ends.)
-		if err != nil || w.Cached+w.Read != 3*page+100 || w.Failed != nil {
-			t.Error(w, err)
-		}
+		expect(t, err == nil && w.Cached+w.Read == 3*page+100 && w.Failed == nil, "%v, %v", w, err)
 		pages := residentPages(t, f.Name())
 		for _, n := range []int{7, 8, 40, 600} {
-			if !pages[n] {
-				t.Error("page", n, "is missing")
-			}
+			expect(t, pages[n], "page %v is missing", n)
 		}
-		if pages[300] {
-			t.Error("a page is there that nobody asked for")
-		}
+		expect(t, !pages[300], "a page is there that nobody asked for")
 		if w, err = f.Warm(ctx, some); err != nil || w.Cached != 3*page+100 || w.Read != 0 {
 			t.Error("again:", w, err)
 		}
@@ -74,17 +68,12 @@ func TestWarm(t *testing.T) {
 		for _, ranges := range [][]Range{many, {{0, math.MaxInt64}}} {
 			evictOrSkip(t, f)
 			w, err := f.Warm(ctx, ranges)
-			if err != nil || w.Cached+w.Read != warmSize {
-				t.Error(w, err)
-			}
-			if slices.Contains(residentPages(t, f.Name()), false) {
-				t.Error("a page is missing")
-			}
+			expect(t, err == nil && w.Cached+w.Read == warmSize, "%v, %v", w, err)
+			expect(t, !slices.Contains(residentPages(t, f.Name()), false), "a page is missing")
 		}
 		for _, ranges := range [][]Range{nil, {{5, 0}}, {{warmSize, 10}}, {{math.MaxInt64, 1}}} {
-			if w, err := f.Warm(ctx, ranges); err != nil || w.Cached+w.Read != 0 {
-				t.Error(ranges, w, err)
-			}
+			w, err := f.Warm(ctx, ranges)
+			expect(t, err == nil && w.Cached+w.Read == 0, "%v, %v, %v", ranges, w, err)
 		}
 	})
 }
@@ -96,20 +85,14 @@ func TestWarmTogether(t *testing.T) {
 		var calls sync.WaitGroup
 		for i := range int64(16) {
 			calls.Go(func() {
-				if _, err := f.Warm(ctx, []Range{{i * 4096, math.MaxInt64}}); err != nil {
-					t.Error(err)
-				}
+				check(t, errorOf(f.Warm(ctx, []Range{{i * 4096, math.MaxInt64}})))
 			})
 		}
 		check(t, f.Truncate(warmSize/2))
 		check(t, f.Truncate(2*warmSize))
 		calls.Wait()
-		if _, err := f.Warm(ctx, []Range{{0, math.MaxInt64}}); err != nil {
-			t.Error(err)
-		}
-		if slices.Contains(residentPages(t, f.Name()), false) {
-			t.Error("a page is missing")
-		}
+		check(t, errorOf(f.Warm(ctx, []Range{{0, math.MaxInt64}})))
+		expect(t, !slices.Contains(residentPages(t, f.Name()), false), "a page is missing")
 		evictOrSkip(t, f)
 		done := make(chan error)
 		go func() { done <- errorOf(f.Warm(ctx, []Range{{0, math.MaxInt64}})) }()
@@ -133,9 +116,7 @@ func TestWarmInMemory(t *testing.T) {
 	for _, backend := range testBackends {
 		f := open(t, newOrSkip(t, Options{Backend: backend}), name, os.O_RDONLY)
 		w, err := f.Warm(t.Context(), []Range{{0, warmSize}})
-		if err != nil || w.Cached+w.Read != warmSize {
-			t.Error(backend, w, err)
-		}
+		expect(t, err == nil && w.Cached+w.Read == warmSize, "%v, %v, %v", backend, w, err)
 	}
 }
 
@@ -144,9 +125,8 @@ func TestWarmRefusals(t *testing.T) {
 		ctx := t.Context()
 		for _, r := range []Range{{-1, 1}, {1, -1}} {
 			var path *fs.PathError
-			if err := errorOf(f.Warm(ctx, []Range{{0, 1}, r})); !errors.As(err, &path) {
-				t.Error(r, err)
-			}
+			err := errorOf(f.Warm(ctx, []Range{{0, 1}, r}))
+			expect(t, errors.As(err, &path), "%v, %v", r, err)
 		}
 		one := []Range{{0, 1}}
 		wantError(t, "a device", errorOf(open(t, e, "/dev/null", os.O_RDONLY).Warm(ctx, one)),
@@ -155,9 +135,7 @@ func TestWarmRefusals(t *testing.T) {
 			errNotRegular)
 		w, err := open(t, e, f.Name(), os.O_WRONLY).Warm(ctx, one)
 		wantError(t, "no reading", err, syscall.EBADF)
-		if len(w.Failed) != 1 || w.Failed[0].Range != (Range{0, 4096}) {
-			t.Error(w)
-		}
+		expect(t, len(w.Failed) == 1 && w.Failed[0].Range == (Range{0, 4096}), "%v", w)
 		must(t, f.Close())
 		wantError(t, "closed", errorOf(f.Warm(ctx, one)), os.ErrClosed)
 		wantError(t, "nil", errorOf((*File)(nil).Warm(ctx, one)), os.ErrInvalid)

@@ -30,9 +30,7 @@ func TestZramBelow(t *testing.T) {
 		at := fmt.Sprint("dev/", i)
 		link("../"+c.device, at)
 		got, err := isZram(filepath.Join(root, at), stackedDevices)
-		if got != c.want || err != nil {
-			t.Error(c.device, got, err)
-		}
+		expect(t, got == c.want && err == nil, "%v, %v, %v", c.device, got, err)
 	}
 	_, err := isZram(root+"/dev/missing", stackedDevices)
 	wantError(t, "missing", err, fs.ErrNotExist)
@@ -42,9 +40,8 @@ func TestDriverOf(t *testing.T) {
 	const devices = "Character devices:\n  9 st\n254 zram\n\nBlock devices:\n  9 md\n253 zram\n" +
 		"254 virtblk\n"
 	for major, want := range map[uint64]string{9: "md", 253: "zram", 254: "virtblk", 7: ""} {
-		if got := driverOf(major, devices); got != want {
-			t.Error(major, got)
-		}
+		got := driverOf(major, devices)
+		expect(t, got == want, "%v, %v", major, got)
 	}
 }
 
@@ -52,7 +49,6 @@ func TestDriverOf(t *testing.T) {
 func TestWholePages(t *testing.T) {
 	e := newOrSkip(t, Options{})
 	f := openIn(t, e, bytesOf(8192), os.O_RDWR|Direct)
-	if got := f.directLimits().memory; got < pageSize && takesWholePages(f.fd) {
-		t.Error("memory is aligned to", got)
-	}
+	got := f.directLimits().memory
+	expect(t, got >= pageSize || !takesWholePages(f.fd), "memory is aligned to %v", got)
 }

@@ -38,18 +38,39 @@ var tiny = []string{"-runtime", "30ms", "-ramp", "10ms", "-repeat", "2", "-size"
 func runCommandLine(t *testing.T, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	if status := command(args, &out, &errs); status != 0 {
-		t.Fatalf("%v: exit status %d\n%s", args, status, &errs)
-	}
+	status := command(args, &out, &errs)
+	require(t, status == 0, "%v: exit status %d\n%s", args, status, &errs)
 	return out.String(), errs.String()
+}
+
+// must fails the test, and ends it, on an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// require fails the test, and ends it, unless a condition holds.
+func require(t testing.TB, holds bool, format string, args ...any) {
+	t.Helper()
+	if !holds {
+		t.Fatalf(format, args...)
+	}
+}
+
+// expect fails the test unless a condition holds, and lets it go on.
+func expect(t testing.TB, holds bool, format string, args ...any) {
+	t.Helper()
+	if !holds {
+		t.Errorf(format, args...)
+	}
 }
 
 func checkEmpty(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) > 0 {
-		t.Errorf("left behind: %v, %v", entries, err)
-	}
+	expect(t, err == nil && len(entries) == 0, "left behind: %v, %v", entries, err)
 }
 
 func TestBenchOnAScratchFile(t *testing.T) {
@@ -58,9 +79,7 @@ func TestBenchOnAScratchFile(t *testing.T) {
 		"-batch", "5", "-commit", "3", "-null", "9"}, tiny...)
 	out, errs := runCommandLine(t, args...)
 	checkEmpty(t, dir)
-	if !strings.Contains(errs, "cached 2: ringway, os\n") {
-		t.Errorf("standard error: %q", errs)
-	}
+	expect(t, strings.Contains(errs, "cached 2: ringway, os\n"), "standard error: %q", errs)
 	want := map[workload][]string{
 		{ioDirect, 1}: {"ringway", "os", "bare"}, {ioDirect, 3}: {"ringway", "os", "bare"},
 		{ioCached, 2}: {"ringway", "os"}, {ioBatch, 5}: {"ringway", "os"},
@@ -72,9 +91,7 @@ func TestBenchOnAScratchFile(t *testing.T) {
 		delete(want, workload{ioNull, 9})
 	}
 	for _, text := range []string{"Linux ", "1 MiB", "removed afterwards", "ringway: backend"} {
-		if !strings.Contains(out, text) {
-			t.Errorf("the output lacks %q", text)
-		}
+		expect(t, strings.Contains(out, text), "the output lacks %q", text)
 	}
 	type one struct {
 		Row, Contestant string
@@ -83,38 +100,30 @@ func TestBenchOnAScratchFile(t *testing.T) {
 	turns := map[[2]string]int{}
 	for line := range strings.Lines(out) {
 		var record struct{ Turn, Out *one }
-		if err := json.Unmarshal([]byte(line), &record); err != nil {
-			t.Fatal(line, err)
-		}
+		err := json.Unmarshal([]byte(line), &record)
+		require(t, err == nil, "%v, %v", line, err)
 		if refused := record.Out; refused != nil {
 			turns[[2]string{refused.Row, refused.Contestant}] = 2
 			// A ring may be refused here, os.File is not.
-			if strings.HasPrefix(refused.Contestant, "os") {
-				t.Error(line)
-			}
+			expect(t, !strings.HasPrefix(refused.Contestant, "os"), "%v", line)
 		}
 		if record.Turn == nil {
 			continue
 		}
 		turns[[2]string{record.Turn.Row, record.Turn.Contestant}]++
 		f := record.Turn.Figures
-		if f["requests"] <= 0 || f["p50 µs"] <= 0 || f["p50 µs"] > f["max µs"] ||
-			f["threads"] < 1 || f["CPU s"] <= 0 {
-			t.Error(line)
-		}
+		expect(t, f["requests"] > 0 && f["p50 µs"] > 0 && f["p50 µs"] <= f["max µs"] &&
+			f["threads"] >= 1 && f["CPU s"] > 0, "%v", line)
 	}
 	rows := 0
 	for w, names := range want {
 		for _, name := range names {
 			rows++
-			if turns[[2]string{w.String(), name}] != 2 {
-				t.Errorf("%d turns of %s in %v", turns[[2]string{w.String(), name}], name, w)
-			}
+			expect(t, turns[[2]string{w.String(), name}] == 2, "%d turns of %s in %v",
+				turns[[2]string{w.String(), name}], name, w)
 		}
 	}
-	if len(turns) != rows {
-		t.Errorf("more than these %d rows: %v", rows, turns)
-	}
+	expect(t, len(turns) == rows, "more than these %d rows: %v", rows, turns)
 	if t.Failed() {
 		t.Log("\n" + out)
 	}
@@ -123,34 +132,24 @@ func TestBenchOnAScratchFile(t *testing.T) {
 func TestBenchDoesNotChangeAnExistingFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "existing")
 	content := bytes.Repeat([]byte("data"), 8192)
-	if err := os.WriteFile(name, content, 0o400); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, content, 0o400))
 	before, err := os.Stat(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, _ := runCommandLine(t, "bench", name, "-direct", "2", "-cached", "2", "-commit", "2",
 		"-only", "ringway,os", "-runtime", "20ms", "-ramp", "1ms", "-repeat", "1")
 	after, err := os.Stat(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	now, err := os.ReadFile(name)
-	if err != nil || !bytes.Equal(now, content) || !after.ModTime().Equal(before.ModTime()) {
-		t.Errorf("the file was changed: %v", err)
-	}
-	if !strings.Contains(out, "commit: omitted") || !strings.Contains(out, "read only") {
-		t.Errorf("the output lacks what was omitted:\n%s", out)
-	}
+	expect(t, err == nil && bytes.Equal(now, content) && after.ModTime().Equal(before.ModTime()),
+		"the file was changed: %v", err)
+	expect(t, strings.Contains(out, "commit: omitted") && strings.Contains(out, "read only"),
+		"the output lacks what was omitted:\n%s", out)
 }
 
 func TestMistakesAreReported(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(empty, nil, 0o600))
 	missing := filepath.Join(dir, "missing")
 	for _, c := range []struct {
 		status  int
@@ -173,36 +172,28 @@ func TestMistakesAreReported(t *testing.T) {
 	} {
 		var out, errs bytes.Buffer
 		status := command(c.args, &out, &errs)
-		if status != c.status || !strings.Contains(errs.String(), c.message) || out.Len() > 0 {
-			t.Errorf("%q: exit status %d, standard error %q, standard output %q", c.args, status,
-				&errs, &out)
-		}
+		expect(t, status == c.status && strings.Contains(errs.String(), c.message) &&
+			out.Len() == 0, "%q: exit status %d, standard error %q, standard output %q", c.args,
+			status, &errs, &out)
 	}
 	for _, args := range [][]string{{"help"}, {"bench", "-h"}, {"explain"}} {
-		if out, errs := runCommandLine(t, args...); out == "" || errs != "" {
-			t.Errorf("%q: %q, %q", args, out, errs)
-		}
+		out, errs := runCommandLine(t, args...)
+		expect(t, out != "" && errs == "", "%q: %q, %q", args, out, errs)
 	}
 }
 
 // The current run ends with the command, and nothing is left behind.
 func TestInterrupt(t *testing.T) {
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	child := exec.Command(self, "bench", "-scratch", dir, "-size", "1m", "-direct", "", "-cached",
 		"1", "-only", "os", "-runtime", "1h")
 	// The run must not get the signal of the group.
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	errs, err := child.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, child.Start())
 	defer child.Process.Kill()
 	if line, err := bufio.NewReader(errs).ReadString('\n'); !strings.Contains(line, "preparing") {
 		t.Fatal(line, err)
@@ -216,9 +207,7 @@ func TestInterrupt(t *testing.T) {
 		}
 		return run != ""
 	})
-	if err := child.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must(t, child.Process.Signal(os.Interrupt))
 	_, _ = io.Copy(io.Discard, errs)
 	_ = child.Wait()
 	if status := child.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() ||
@@ -235,8 +224,6 @@ func TestInterrupt(t *testing.T) {
 func waitFor(t *testing.T, what string, ready func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ready(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("timeout waiting for " + what)
-		}
+		require(t, !time.Now().After(deadline), "timeout waiting for %v", what)
 	}
 }

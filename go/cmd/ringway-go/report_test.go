@@ -19,9 +19,7 @@ import (
 func parse(t *testing.T, line string) options {
 	t.Helper()
 	o, err := parseOptions(fields(line), io.Discard)
-	if err != nil {
-		t.Fatalf("%s: %v", line, err)
-	}
+	require(t, err == nil, "%s: %v", line, err)
 	return o
 }
 
@@ -38,28 +36,22 @@ func TestOptions(t *testing.T) {
 	o := parse(t, "")
 	want := []workload{{ioDirect, 1}, {ioDirect, 128}, {ioDirect, 1000}, {ioCached, 1},
 		{ioCached, 32}}
-	if !slices.Equal(o.workloads, want) || o.repeat != 3 || o.scratch != "." {
-		t.Errorf("%+v", o)
-	}
+	expect(t, slices.Equal(o.workloads, want) && o.repeat == 3 && o.scratch == ".", "%+v", o)
 	// The default takes less than a minute.
 	runs := 2 * len(o.workloads) * o.repeat
-	if time.Duration(runs)*(o.runtime+o.ramp) > 50*time.Second {
-		t.Errorf("%d runs of %v", runs, o.runtime)
-	}
+	expect(t, time.Duration(runs)*(o.runtime+o.ramp) <= 50*time.Second, "%d runs of %v", runs,
+		o.runtime)
 	o = parse(t, `-full -cached "" data -batch 16 -runtime 5s`)
 	want = []workload{
 		{ioDirect, 1}, {ioDirect, 128}, {ioDirect, 1000}, {ioDirect, 100_000}, {ioBatch, 16},
 		{ioCommit, 128},
 		{ioNull, 128}, {ioNull, 1000},
 	}
-	if !slices.Equal(o.workloads, want) || o.file != "data" || o.runtime != 5*time.Second {
-		t.Errorf("%+v", o)
-	}
+	expect(t, slices.Equal(o.workloads, want) && o.file == "data" && o.runtime == 5*time.Second,
+		"%+v", o)
 	o = parse(t, "-direct 4,2 -size 64m -only os,bare -fixed-buffers -- -odd")
-	if o.workloads[0].Depth != 4 || o.workloads[1].Depth != 2 || o.size != 64<<20 ||
-		len(o.only) != 2 || !o.fixedBuffers || o.file != "-odd" {
-		t.Errorf("%+v", o)
-	}
+	expect(t, o.workloads[0].Depth == 4 && o.workloads[1].Depth == 2 && o.size == 64<<20 &&
+		len(o.only) == 2 && o.fixedBuffers && o.file == "-odd", "%+v", o)
 	for _, wrong := range []string{
 		"-direct 0", "-direct x", "-direct 1,-1", "-direct 99999999", "-size 0", "-size 4x",
 		"-size 9999999999g",
@@ -74,18 +66,14 @@ func TestOptions(t *testing.T) {
 	}
 	var help bytes.Buffer
 	_, err := parseOptions([]string{"-h"}, &help)
-	if err != flag.ErrHelp || !strings.Contains(help.String(), "-fixed-buffers") {
-		t.Errorf("%v, %s", err, &help)
-	}
+	expect(t, err == flag.ErrHelp && strings.Contains(help.String(), "-fixed-buffers"), "%v, %s",
+		err, &help)
 	for _, f := range figures {
-		if !strings.Contains(help.String(), f.name) && !strings.HasPrefix(f.name, "p") {
-			t.Errorf("the help does not explain the column %q", f.name)
-		}
+		expect(t, strings.Contains(help.String(), f.name) || strings.HasPrefix(f.name, "p"),
+			"the help does not explain the column %q", f.name)
 	}
 	for line := range strings.Lines(help.String()) {
-		if utf8.RuneCountInString(line) > 101 {
-			t.Errorf("a long line: %s", line)
-		}
+		expect(t, utf8.RuneCountInString(line) <= 101, "a long line: %s", line)
 	}
 	for line := range strings.Lines(benchExamples) {
 		if arguments, ok := strings.CutPrefix(line, "  ringway-go bench"); ok {
@@ -124,11 +112,9 @@ func TestContestantsOfAWorkload(t *testing.T) {
 		}
 	}
 	names := []string{"a", "b", "c"}
-	if !slices.Equal(inTurn(names, 0), names) ||
-		!slices.Equal(inTurn(names, 1), []string{"c", "b", "a"}) ||
-		!slices.Equal(inTurn(names, 2), names) {
-		t.Error("every other round is reversed")
-	}
+	expect(t, slices.Equal(inTurn(names, 0), names) &&
+		slices.Equal(inTurn(names, 1), []string{"c", "b", "a"}) &&
+		slices.Equal(inTurn(names, 2), names), "every other round is reversed")
 }
 
 // runOf makes a run of one second, with operations at a number of CPU microseconds each.
@@ -165,9 +151,7 @@ func TestRecords(t *testing.T) {
 	r.Rows[0].Runs[0].Calls = nil
 	r.Rows[1].Runs, r.Rows[1].Error = r.Rows[1].Runs[:1], "why, \"so\":\x1b[2J ENOMEM"
 	var out strings.Builder
-	if err := r.writeRecords(&out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.writeRecords(&out))
 	type turn struct {
 		Row, Contestant, Why string
 		Round                int
@@ -188,23 +172,16 @@ func TestRecords(t *testing.T) {
 			case kind == "out":
 				err = json.Unmarshal(raw, &failed)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 	}
-	if count["turn"] != 3*len(r.Rows)-2 || count["out"] != 1 || count["head"] != 3 ||
-		count["columns"] != len(r.options.workloads) || count["about"] != len(contestants) {
-		t.Errorf("%v", count)
-	}
-	if failed.Why != "failed: why, \"so\":\uFFFD[2J ENOMEM" {
-		t.Errorf("%q", failed.Why)
-	}
-	if _, known := first.Figures["calls/op"]; known || first.Row != "direct 1" ||
-		first.Round != 1 || len(first.Figures) != len(figures)-1 ||
-		first.Figures["max µs"] != 151e3 {
-		t.Errorf("%+v", first)
-	}
+	expect(t, count["turn"] == 3*len(r.Rows)-2 && count["out"] == 1 && count["head"] == 3 &&
+		count["columns"] == len(r.options.workloads) && count["about"] == len(contestants), "%v",
+		count)
+	expect(t, failed.Why == "failed: why, \"so\":\uFFFD[2J ENOMEM", "%q", failed.Why)
+	_, known := first.Figures["calls/op"]
+	expect(t, !known && first.Row == "direct 1" && first.Round == 1 &&
+		len(first.Figures) == len(figures)-1 && first.Figures["max µs"] == 151e3, "%+v", first)
 }
 
 func TestFormats(t *testing.T) {
@@ -218,30 +195,22 @@ func TestFormats(t *testing.T) {
 		plural(1200, "run"): "1,200 runs",
 		printable("a\x1bb"): "a\uFFFDb",
 	} {
-		if got != want {
-			t.Errorf("%q, not %q", got, want)
-		}
+		expect(t, got == want, "%q, not %q", got, want)
 	}
 }
 
 func TestScratchFile(t *testing.T) {
 	dir := t.TempDir()
 	created, err := createScratch(dir, 1<<20+3*block)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer created.file.Close()
 	checkEmpty(t, dir)
 	info, err := created.file.Stat()
-	if err != nil || info.Size() != 1<<20+3*block {
-		t.Error(info, err)
-	}
+	expect(t, err == nil && info.Size() == 1<<20+3*block, "%v, %v", info, err)
 	p := make([]byte, block)
 	_, err = created.file.ReadAt(p, 1<<20+block)
-	if err != nil || p[0] != 1 || p[1] != 1 || bytes.Equal(p[8:16], make([]byte, 8)) {
-		t.Errorf("the blocks are not written: % x, %v", p[:16], err)
-	}
-	if why := (&target{}).unfit(workload{ioDirect, 1}); why == "" {
-		t.Error("direct reads of a file without direct I/O")
-	}
+	expect(t, err == nil && p[0] == 1 && p[1] == 1 && !bytes.Equal(p[8:16], make([]byte, 8)),
+		"the blocks are not written: % x, %v", p[:16], err)
+	why := (&target{}).unfit(workload{ioDirect, 1})
+	expect(t, why != "", "direct reads of a file without direct I/O")
 }

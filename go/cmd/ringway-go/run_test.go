@@ -30,9 +30,7 @@ func orderFor(w workload, name string, t *target) order {
 func scratch(t *testing.T, size int64) *target {
 	t.Helper()
 	created, err := createScratch(t.TempDir(), size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { created.file.Close() })
 	return created
 }
@@ -44,9 +42,7 @@ func refusedHere(t *testing.T, c contestant, failure string) bool {
 		!strings.Contains(failure, "fixed buffers") {
 		return false
 	}
-	if os.Getenv("CI") != "" {
-		t.Error(failure)
-	}
+	expect(t, os.Getenv("CI") == "", "%v", failure)
 	t.Log("skipped: " + failure)
 	return true
 }
@@ -116,17 +112,14 @@ func TestBuffersStayValid(t *testing.T) {
 	for _, c := range contestants {
 		s, err := c.open(setup{file: name, flag: os.O_RDONLY, goroutines: 20, bufferBlocks: 1})
 		if err != nil {
-			if !refusedHere(t, c, err.Error()) {
-				t.Errorf("%s: %v", c.name, err)
-			}
+			expect(t, refusedHere(t, c, err.Error()), "%s: %v", c.name, err)
 			continue
 		}
 		seen := map[*byte]bool{}
 		for range 20 {
 			p, err := s.buffer(block)
-			if err != nil || len(p) != block || seen[&p[0]] {
-				t.Fatalf("%s: %d bytes, returned before: %t, %v", c.name, len(p), seen[&p[0]], err)
-			}
+			require(t, err == nil && len(p) == block && !seen[&p[0]],
+				"%s: %d bytes, returned before: %t, %v", c.name, len(p), seen[&p[0]], err)
 			seen[&p[0]] = true
 			for range 3 {
 				runtime.GC()
@@ -155,17 +148,15 @@ func TestCommittedRecordsAreInTheFile(t *testing.T) {
 		written := 0
 		for at := range 16 {
 			p := content[at*block:][:block]
-			if binary.LittleEndian.Uint64(p) != uint64(at) {
-				t.Errorf("%s: block %d has the number of another", c.name, at)
-			}
+			expect(t, binary.LittleEndian.Uint64(p) == uint64(at),
+				"%s: block %d has the number of another", c.name, at)
 			if bytes.Equal(p[8:], make([]byte, block-8)) {
 				written++
 			}
 		}
 		// The last blocks stay free if a commit does not fit.
-		if int64(written) < min(got.Requests, 12) {
-			t.Errorf("%s: %d blocks were written by %d records", c.name, written, got.Requests)
-		}
+		expect(t, int64(written) >= min(got.Requests, 12),
+			"%s: %d blocks were written by %d records", c.name, written, got.Requests)
 	}
 }
 
@@ -193,18 +184,12 @@ func TestMeasureCountsItsWindow(t *testing.T) {
 				return nil
 			}, nil
 		})
-	if err != nil || got.Requests < 1 || got.Requests >= all.Load() ||
-		got.Max < 100*time.Microsecond ||
-		got.Real < 20*time.Millisecond {
-		t.Errorf("%d of %d, %+v, %v", got.Requests, all.Load(), got, err)
-	}
-	if late.Load() > 0 {
-		t.Error("the window opened before every goroutine had completed a request")
-	}
-	if got.Threads < 1 || got.P50 > got.P99 || got.P99 > got.P999 || got.P999 > got.P9999 ||
-		got.P9999 > got.Max {
-		t.Errorf("%+v", got)
-	}
+	expect(t, err == nil && got.Requests >= 1 && got.Requests < all.Load() &&
+		got.Max >= 100*time.Microsecond && got.Real >= 20*time.Millisecond, "%d of %d, %+v, %v",
+		got.Requests, all.Load(), got, err)
+	expect(t, late.Load() == 0, "the window opened before every goroutine had completed a request")
+	expect(t, got.Threads >= 1 && got.P50 <= got.P99 && got.P99 <= got.P999 &&
+		got.P999 <= got.P9999 && got.P9999 <= got.Max, "%+v", got)
 }
 
 // The scheduler must not delay the window against the usage.
@@ -214,13 +199,9 @@ func TestUsageIsThatOfTheWindow(t *testing.T) {
 	o.Ramp = 100 * time.Millisecond
 	for range 5 {
 		got, failure, err := runChild(file.file, o)
-		if err != nil || failure != "" {
-			t.Fatal(failure, err)
-		}
+		require(t, err == nil && failure == "", "%v, %v", failure, err)
 		most := time.Duration(runtime.NumCPU())*got.Real + 200*time.Millisecond
-		if got.cpu() > most {
-			t.Errorf("%v of CPU time in %v", got.cpu(), got.Real)
-		}
+		expect(t, got.cpu() <= most, "%v of CPU time in %v", got.cpu(), got.Real)
 	}
 }
 
@@ -231,10 +212,8 @@ func TestAWindowStaysOpenForOneRequest(t *testing.T) {
 			return nil
 		}, nil
 	})
-	if err != nil || got.Requests != 1 || got.Real < time.Millisecond ||
-		got.Max < 20*time.Millisecond {
-		t.Errorf("%+v, %v", got, err)
-	}
+	expect(t, err == nil && got.Requests == 1 && got.Real >= time.Millisecond &&
+		got.Max >= 20*time.Millisecond, "%+v, %v", got, err)
 }
 
 func TestMeasureReturnsErrors(t *testing.T) {
@@ -249,22 +228,17 @@ func TestMeasureReturnsErrors(t *testing.T) {
 					return nil
 				}, nil
 			})
-		if err != broken {
-			t.Errorf("during the ramp %t: %v", inRamp, err)
-		}
+		expect(t, err == broken, "during the ramp %t: %v", inRamp, err)
 	}
 	_, _, err := measure(&noFile{}, 4, true, 0, 0, func(int) (step, error) { return nil, broken })
-	if err != broken {
-		t.Error(err)
-	}
+	expect(t, err == broken, "%v", err)
 }
 
 func TestShortReadsAreErrors(t *testing.T) {
 	p := make([]byte, 8)
 	var o order
-	if o.check(8, nil, p, 0, true) != nil || o.check(8, io.EOF, p, 0, true) != nil ||
-		o.check(7, io.EOF, p, 0, true) == nil ||
-		o.check(0, os.ErrClosed, p, 0, true) != os.ErrClosed {
-		t.Error("a short or failed read passes the check")
-	}
+	expect(t, o.check(8, nil, p, 0, true) == nil && o.check(8, io.EOF, p, 0, true) == nil &&
+		o.check(7, io.EOF, p, 0, true) != nil &&
+		o.check(0, os.ErrClosed, p, 0, true) == os.ErrClosed,
+		"a short or failed read passes the check")
 }

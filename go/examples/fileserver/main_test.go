@@ -13,13 +13,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -41,29 +39,18 @@ func must(t testing.TB, err error) {
 func site(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	large := make([]byte, 500_003)
-	for i := range large {
-		large[i] = byte(rand.Uint32())
-	}
 	for name, content := range map[string][]byte{
 		"index.html":            []byte("<p>hello"),
-		"large.bin":             large,
+		"large.bin":             bytes.Repeat([]byte("0123456789"), 50_000),
 		"sub/page.html":         []byte("<!doctype html>"),
-		"sub/empty":             nil,
 		"sub/with space & more": []byte("text"),
-		"style.css":             []byte("p{}"),
-		"image.png":             []byte("\x89PNG\r\n\x1a\n"),
-		"own/index.html":        []byte("own"),
 		"unknown":               []byte("\x00\x01\x02"),
 	} {
 		name = filepath.Join(dir, name)
 		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
 		must(t, os.WriteFile(name, content, 0o600))
 	}
-	for target, link := range map[string]string{"large.bin": "link", "nowhere": "dangling",
-		"sub": "linked"} {
-		must(t, os.Symlink(target, filepath.Join(dir, link)))
-	}
+	must(t, os.Symlink("large.bin", filepath.Join(dir, "link")))
 	return dir
 }
 
@@ -99,41 +86,40 @@ func start(t *testing.T, args ...string) (url string, stop func()) {
 	return url, stop
 }
 
-// request makes a request and returns the parts of its response to compare.
-func request(client *http.Client, method, url string, header http.Header) (string, error) {
+// transport keeps no connection, which the server would wait for when it ends.
+var transport = &http.Transport{DisableKeepAlives: true, DisableCompression: true}
+
+// response makes a request and returns the parts of its response to compare.
+func response(method, url string, header http.Header) string {
 	r, err := http.NewRequest(method, url, nil)
 	if err != nil {
-		return "", err
+		return err.Error()
 	}
 	r.Header = maps.Clone(header)
-	response, err := client.Do(r)
+	got, err := transport.RoundTrip(r) // Follows no redirection.
 	if err != nil {
-		return "", err
+		return err.Error()
 	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return "", err
-	}
-	response.Header.Del("Date")
-	// The boundary is random.
-	if kind := response.Header.Get("Content-Type"); strings.HasPrefix(kind, "multipart/") {
-		_, boundary, _ := strings.Cut(kind, "boundary=")
+	defer got.Body.Close()
+	body, err := io.ReadAll(got.Body)
+	got.Header.Del("Date")
+	// The boundary between several ranges is random.
+	kind := got.Header.Get("Content-Type")
+	if _, boundary, several := strings.Cut(kind, "boundary="); several {
 		body = bytes.ReplaceAll(body, []byte(boundary), []byte("boundary"))
-		response.Header.Set("Content-Type", "multipart")
+		got.Header.Set("Content-Type", "multipart")
 	}
-	return fmt.Sprintf("%s %v %d %x", response.Status, response.Header, len(body),
-		sha256.Sum256(body)), nil
+	return fmt.Sprintf("%s %v %d %x %v", got.Status, got.Header, len(body), sha256.Sum256(body),
+		err)
 }
 
-// Concurrent clients get the same responses as from a server on package os. No descriptor and no
-// goroutine is left.
+// Concurrent clients get the same responses as from a server on package os.
 func TestSameResponsesAsPackageOS(t *testing.T) {
 	dir := site(t)
 	reference := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	defer reference.Close()
-	plain := httptest.NewServer(http.FileServer(http.FS(os.DirFS(dir))))
-	defer plain.Close()
+	long, soon := time.Unix(0, 0).UTC().Format(http.TimeFormat),
+		time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
 	for _, backend := range []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO,
 		ringway.BackendThreads} {
 		t.Run(string(backend), func(t *testing.T) {
@@ -142,97 +128,33 @@ func TestSameResponsesAsPackageOS(t *testing.T) {
 			} else {
 				engine.Close()
 			}
-			transport := &http.Transport{DisableCompression: true}
-			client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request,
-				[]*http.Request) error {
-				return http.ErrUseLastResponse
-			}}
-			// Descriptors that this opens stay open.
-			for _, url := range []string{reference.URL, plain.URL} {
-				if _, err := request(client, "GET", url, nil); err != nil {
-					t.Fatal(err)
-				}
-			}
-			transport.CloseIdleConnections()
-			descriptors, goroutines := settled(t, 0, 0)
-
 			url, stop := start(t, "-backend", string(backend), dir)
-			inAnHour := time.Now().Add(time.Hour).UTC()
+			defer stop()
 			var wg sync.WaitGroup
-			limit := make(chan struct{}, 50)
 			for _, path := range []string{
-				"/", "/index.html", "/large.bin", "/link", "/dangling", "/linked", "/linked/",
-				"/sub", "/sub/", "/sub/page.html", "/sub/page.html/",
-				"/sub/empty", "/sub/with%20space%20&%20more", "/style.css", "/image.png", "/own/",
-				"/own", "/unknown", "/none", "/none/",
-				"/../etc/passwd", "/%2e%2e/etc/passwd", "/sub/../large.bin", "//large.bin",
-				"/a%00b", "/sub%2fpage.html",
+				"/", "/index.html", "/large.bin", "/link", "/sub", "/sub/", "/sub/page.html",
+				"/sub/page.html/", "/sub/with%20space%20&%20more", "/unknown",
+				"/none", "/../etc/passwd", "/%2e%2e/etc/passwd", "//large.bin", "/sub%2fpage.html",
 			} {
 				for _, header := range []http.Header{
-					{}, {"Range": {"bytes=0-"}}, {"Range": {"bytes=1-1"}},
-					{"Range": {"bytes=100000-400000"}}, {"Range": {"bytes=-3"}},
-					{"Range": {"bytes=5-3"}}, {"Range": {"bytes=9999999-"}},
-					{"Range": {"bytes=0-1,5-6,100-5000"}},
-					{"If-Modified-Since": {inAnHour.Format(http.TimeFormat)}},
-					{"If-Modified-Since": {time.Unix(0, 0).UTC().Format(http.TimeFormat)}},
-					{"If-Unmodified-Since": {time.Unix(0, 0).UTC().Format(http.TimeFormat)}},
-					{"If-Range": {time.Unix(0, 0).UTC().Format(http.TimeFormat)},
-						"Range": {"bytes=0-10"}},
+					{}, {"Range": {"bytes=100000-400000"}}, {"Range": {"bytes=-3"}},
+					{"Range": {"bytes=9999999-"}}, {"Range": {"bytes=0-1,5-6,100-5000"}},
+					{"If-Modified-Since": {soon}}, {"If-Unmodified-Since": {long}},
 				} {
-					for _, method := range []string{"GET", "HEAD", "POST"} {
-						wg.Go(func() {
-							limit <- struct{}{}
-							defer func() { <-limit }()
-							got, err := request(client, method, url+path, header)
-							expected := reference.URL
-							// net/http responds with 404 for a Dir, 500 for an fs.FS.
-							if strings.Contains(path, "%00") {
-								expected = plain.URL
+					wg.Go(func() {
+						for _, method := range []string{"GET", "HEAD", "POST"} {
+							got := response(method, url+path, header)
+							want := response(method, reference.URL+path, header)
+							if got != want {
+								t.Errorf("%s %s %v: %s; http.Dir: %s", method, path, header, got,
+									want)
 							}
-							want, wantErr := request(client, method, expected+path, header)
-							if got != want || err != nil || wantErr != nil {
-								t.Errorf("%s %s %v: %s, %v; http.Dir: %s, %v", method, path, header,
-									got, err, want, wantErr)
-							}
-						})
-					}
+						}
+					})
 				}
 			}
 			wg.Wait()
-			// Clients that disconnect in the middle of a response.
-			for range 20 {
-				ctx, cancel := context.WithCancel(t.Context())
-				r, err := http.NewRequestWithContext(ctx, "GET", url+"/large.bin", nil)
-				must(t, err)
-				response, err := client.Do(r)
-				must(t, err)
-				_, _ = io.CopyN(io.Discard, response.Body, 1000)
-				cancel()
-				response.Body.Close()
-			}
-			transport.CloseIdleConnections()
-			stop()
-			if d, g := settled(t, descriptors, goroutines); d > descriptors || g > goroutines {
-				stacks := make([]byte, 1<<20)
-				t.Errorf("descriptors: %d, then %d; goroutines: %d, then %d\n%s", descriptors, d,
-					goroutines, g, stacks[:runtime.Stack(stacks, true)])
-			}
 		})
-	}
-}
-
-// settled returns the numbers of descriptors and goroutines. It waits up to two seconds until they
-// are at most those given.
-func settled(t *testing.T, descriptors, goroutines int) (int, int) {
-	t.Helper()
-	for wait := 0; ; wait++ {
-		open, err := os.ReadDir("/proc/self/fd")
-		must(t, err)
-		if d, g := len(open), runtime.NumGoroutine(); d <= descriptors && g <= goroutines ||
-			wait == 100 {
-			return d, g
-		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 
