@@ -5,7 +5,7 @@ mod background;
 mod builder;
 mod call;
 mod combiner;
-mod coop;
+pub(crate) mod coop;
 mod devices;
 mod executor;
 mod limiter;

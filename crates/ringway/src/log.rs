@@ -6,6 +6,7 @@
 //! task is polled for that. After the engine's thread has reaped it, the task polled first does it.
 
 use crate::buffer::Content;
+use crate::engine::coop;
 use crate::fs::File;
 use crate::fs::pooled::clone_error;
 use ringway_core::{Buffer, Reason};
@@ -30,6 +31,8 @@ const MAX_RECORDS: usize = 1024;
 const SLOW_GROUP: Duration = Duration::from_micros(500);
 /// The most groups that a thread begins in a row.
 const MAX_GROUPS: usize = 2;
+/// The longest pause of a dropped log that waits for a poll of its commit to end.
+const MAX_PAUSE: Duration = Duration::from_millis(20);
 
 /// An append-only log with group commit, for any number of tasks.
 ///
@@ -282,8 +285,17 @@ impl Future for Append<'_> {
         }
         let Some(key) = self.key else { panic!("a future was polled after it completed") };
         if !state.is_done(key) && state.may_advance() {
-            advance(&self.log.state, state, &self.log.waker, Some(key));
+            // Groups may end at once, on a file system in memory, so the task must yield sometimes.
+            // (Outside of tokio that wakes it at once.)
+            drop(state);
+            if coop::poll_may_proceed(cx).is_pending() {
+                return Poll::Pending;
+            }
             state = self.log.lock();
+            if !state.is_done(key) && state.may_advance() {
+                advance(&self.log.state, state, &self.log.waker, Some(key));
+                state = self.log.lock();
+            }
         }
         if !state.is_done(key) {
             // Without the lock, because a waker may own anything.
@@ -378,11 +390,15 @@ impl Drop for Log {
         let this = thread::current().id();
         let mut state = self.lock();
         let file = state.file.take();
-        // Another thread that polls the commit does not wait. If this one does, dropping a record
-        // has dropped the log, and the commit goes after its poll.
-        while matches!(state.commit, Commit::Polled(by) if by != this) {
+        // Another thread that polls the commit drops it then, and with it the file, after
+        // microseconds: so that the file can be taken back, this waits for it, though not for long,
+        // since wakers that it calls may wait for this thread. If this thread polls it, dropping a
+        // record has dropped the log.
+        let mut pause = Duration::from_micros(1);
+        while matches!(state.commit, Commit::Polled(by) if by != this) && pause < MAX_PAUSE {
             drop(state);
-            thread::yield_now();
+            thread::sleep(pause);
+            pause *= 2;
             state = self.lock();
         }
         let commit = state.take_in_flight();
@@ -430,48 +446,48 @@ fn advance<'a>(
             Ok(Poll::Pending) if state.file.is_some() => {
                 state.commit = Commit::InFlight(commit);
                 if state.is_signalled {
-                    // It may have signalled itself in order to yield; poll it again after other
-                    // tasks.
+                    // It has completed meanwhile.
                     wakers.append(&mut state.take_wakers());
                 }
                 break;
             }
             Ok(Poll::Pending) => {
-                // The log was dropped meanwhile.
-                ended.push((Some(commit), Vec::new()));
+                // The log was dropped meanwhile, and waits until the commit has released the file.
+                state.commit = Commit::Polled(thread::current().id());
+                drop(state);
+                drop(commit);
+                state = lock(shared);
+                state.commit = Commit::None;
                 break;
             }
             Ok(Poll::Ready(result)) => {
-                let records = state.end_group(result, own, &mut wakers);
-                ended.push((Some(commit), records));
+                ended.push(state.end_group(result, own, &mut wakers));
             }
             Err(panic) => {
                 panicked = Some(panic);
                 let error = io::Error::other("a record panicked when it was dropped");
-                let records = state.end_group(Err(error), own, &mut wakers);
-                ended.push((Some(commit), records));
+                ended.push(state.end_group(Err(error), own, &mut wakers));
             }
         }
     }
     drop(state);
     wake(wakers);
-    if let Some(panic) = panicked {
+    // (In a wakeup nobody expects it.)
+    if let (Some(panic), Some(_)) = (panicked, own) {
         resume_unwind(panic);
     }
 }
 
-/// Polls the write of a group. The error is what a record has panicked with when it was dropped; it
-/// leaves the result of the group unknown.
+/// Polls the write of a group. It does not yield: tokio's list of those that have yielded takes
+/// none while it is called, and may be dropped without being called. The error is what a record has
+/// panicked with when it was dropped; it leaves the result of the group unknown.
 fn poll(commit: &mut CommitFuture, waker: &Waker) -> thread::Result<Poll<io::Result<()>>> {
-    struct Restore;
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            POLLS_COMMIT.set(false);
-        }
-    }
-    POLLS_COMMIT.set(true);
-    let _restore = Restore;
-    catch_unwind(AssertUnwindSafe(|| commit.as_mut().poll(&mut Context::from_waker(waker))))
+    let before = POLLS_COMMIT.replace(true);
+    let mut cx = Context::from_waker(waker);
+    let polled =
+        catch_unwind(AssertUnwindSafe(|| coop::without_yielding(|| commit.as_mut().poll(&mut cx))));
+    POLLS_COMMIT.set(before);
+    polled
 }
 
 impl LogState {
@@ -535,7 +551,7 @@ impl LogState {
     }
 
     fn may_begin(&self) -> bool {
-        matches!(self.commit, Commit::None) && !self.queue.is_empty()
+        matches!(self.commit, Commit::None) && !self.queue.is_empty() && self.file.is_some()
     }
 
     fn take_in_flight(&mut self) -> Option<CommitFuture> {

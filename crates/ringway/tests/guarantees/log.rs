@@ -6,7 +6,8 @@ use crate::common::executor::Executor;
 use crate::common::setup::Setup;
 use crate::common::watchdog::Watchdog;
 use crate::common::{
-    WakeCounter, available, multi_thread, on_each_backend, poll_once, reap_until_idle, wait_for,
+    WakeCounter, available, current_thread, multi_thread, on_each_backend, poll_once,
+    reap_until_idle, wait_for,
 };
 use futures::executor::block_on;
 use futures::future::join_all;
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake};
 use std::thread;
+use tokio::io::{AsyncSeekExt as _, AsyncWriteExt as _};
 
 /// Operations of a group: the write and the sync.
 const OPERATIONS: u64 = 2;
@@ -376,19 +378,12 @@ fn a_record_that_panics_in_drop_on_a_runtime() {
         let setup = Setup::new(kind, Executor::TokioThreads, |builder| builder);
         setup.run(async |setup: Setup| {
             let log = empty_log(&setup);
-            // The caller that ends the group gets the panic if it is none of the runtime's.
+            // A poll that ends the group gets the panic.
             let append = async |record: Buffer| {
                 let mut append = Box::pin(log.append(record));
                 poll_fn(|cx| {
-                    let polled = catch_unwind(AssertUnwindSafe(|| append.as_mut().poll(cx)));
-                    match polled {
-                        Ok(Poll::Ready(result)) => Poll::Ready(result),
-                        Ok(Poll::Pending) => Poll::Pending,
-                        Err(_) => {
-                            cx.waker().wake_by_ref();
-                            Poll::Pending
-                        }
-                    }
+                    catch_unwind(AssertUnwindSafe(|| append.as_mut().poll(cx)))
+                        .unwrap_or_else(|_| Poll::Ready(Err(io::Error::other("a panic"))))
                 })
                 .await
             };
@@ -486,6 +481,66 @@ fn a_task_without_budget_yields() {
             assert_eq!(append.await.unwrap(), 0);
         });
         reap_until_idle(&setup.engine);
+    });
+}
+
+/// An append yields to its runtime, which may never come back to it.
+#[test]
+fn a_yield_that_is_lost_delays_no_other() {
+    on_each_backend("a_yield_that_is_lost_delays_no_other", |kind| {
+        let setup = Setup::new(kind, Executor::TokioThreads, |builder| builder);
+        let log = empty_log(&setup);
+        let mut lost: Append = Box::pin(log.append(record(1, 10)));
+        current_thread().block_on(poll_fn(|cx| {
+            while let Poll::Ready(unit) = tokio::task::coop::poll_proceed(cx) {
+                unit.made_progress();
+            }
+            assert!(lost.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        }));
+        let runtime = multi_thread(1);
+        assert_eq!(runtime.block_on(log.append(record(2, 10))).unwrap(), 10);
+        assert_eq!(runtime.block_on(lost).unwrap(), 0);
+        reap_until_idle(&setup.engine);
+    });
+}
+
+/// The worker that ends the groups also makes the writes of other files, which use up what a poll
+/// may copy.
+#[test]
+fn logs_next_to_streams() {
+    on_each_backend("logs_next_to_streams", |kind| {
+        let setup = Setup::new(kind, Executor::TokioThreads, |builder| builder);
+        setup.run(async |setup: Setup| {
+            let streams: Vec<_> = (0..6)
+                .map(|number| {
+                    let file = std::fs::File::create(setup.path(&format!("stream{number}")));
+                    let mut file = File::from_fd(file.unwrap().into(), &setup.engine);
+                    tokio::spawn(async move {
+                        loop {
+                            for _ in 0..16 {
+                                file.write_all(&[7; 512 << 10]).await.unwrap();
+                            }
+                            file.rewind().await.unwrap();
+                        }
+                    })
+                })
+                .collect();
+            let log = empty_log(&setup);
+            let appends = (0..8).map(|_| {
+                let log = log.clone();
+                setup.spawn(async move {
+                    for _ in 0..200 {
+                        log.append(record(1, 10)).await.unwrap();
+                    }
+                })
+            });
+            join_all(appends.collect::<Vec<_>>()).await;
+            for stream in streams {
+                stream.abort();
+                assert!(stream.await.unwrap_err().is_cancelled());
+            }
+        });
     });
 }
 

@@ -15,10 +15,12 @@ use crate::engine::sync::{Mutex, lock};
 use ::tokio::io::Interest;
 use ::tokio::io::unix::AsyncFd;
 use ::tokio::runtime::{Handle, Id};
+use ::tokio::task::unconstrained;
 use ringway_core::{OwnedFd, is_fork};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -176,11 +178,15 @@ impl WakeHook {
     fn is_ready(self: &Arc<Self>) -> bool {
         let waker = Waker::from(self.clone());
         let mut fd = lock(&self.fd);
-        match fd.as_ref().map(|fd| fd.poll_read_ready(&mut Context::from_waker(&waker))) {
-            Some(Poll::Ready(Ok(mut ready))) => {
-                ready.clear_ready();
-                true
-            }
+        let poll = |fd: &AsyncFd<OwnedFd>| {
+            let ready =
+                poll_fn(|cx| fd.poll_read_ready(cx).map_ok(|mut ready| ready.clear_ready()));
+            // Not within the budget of a task that is being polled: a hook without budget would
+            // have to yield, and tokio's list of those takes none while it is called.
+            pin!(unconstrained(ready)).poll(&mut Context::from_waker(&waker))
+        };
+        match fd.as_ref().map(poll) {
+            Some(Poll::Ready(Ok(()))) => true,
             // The runtime is shutting down.
             Some(Poll::Ready(Err(_))) => {
                 *fd = None;
