@@ -203,6 +203,24 @@ func TestHostileTryAgain(t *testing.T) {
 	})
 }
 
+// Errors of a sync are returned, also EINTR: the kernel reports lost data with the errno with which
+// the server failed the write, once.
+func TestHostileSyncErrors(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EIO, syscall.EINTR, syscall.EAGAIN} {
+		onHostile(t, page(), nil, func(t *testing.T, h *hostile, f *File) {
+			for what, do := range map[string]func() error{
+				"Sync":       f.Sync,
+				"Datasync":   f.Datasync,
+				"WriteBatch": func() error { return f.WriteBatch(pages(pageSize), DataSync) },
+			} {
+				h.set(fmt.Sprintf("file fsync fail %d 1", errno))
+				wantError(t, what, do(), errno)
+				must(t, do())
+			}
+		})
+	}
+}
+
 // A context ends although the server does not answer whatever ringway asks it first.
 func TestHostileContext(t *testing.T) {
 	var rules []string

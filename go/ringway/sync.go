@@ -33,7 +33,8 @@ type syncRound struct {
 }
 
 // sync makes the file durable, together with the syncs of other callers. It is repeated only if the
-// kernel did not do it (EINTR, EAGAIN, ECANCELED). If the context ends, the sync continues.
+// kernel did not do it (EAGAIN and ECANCELED of a queue, and EINTR of a file system that is known
+// not to report lost data so). If the context ends, the sync continues.
 func (f *File) sync(ctx context.Context, op opcode) error {
 	r, isFirst := f.syncs.join(op)
 	switch {
@@ -269,7 +270,7 @@ func (f *File) SyncRange(off, n int64, what RangeSync) error {
 // permission is none: a server may have refused data with it that it had accepted before.)
 func isRefusal(err error) bool {
 	for _, refusal := range []error{errors.ErrUnsupported, syscall.EINVAL, syscall.EBADF,
-		syscall.ESPIPE, syscall.EINTR} {
+		syscall.ESPIPE} {
 		if errors.Is(err, refusal) {
 			return true
 		}

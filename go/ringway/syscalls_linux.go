@@ -79,17 +79,25 @@ func retryEINTR(call func() error) error {
 }
 
 func (f *File) fsync(op opcode) error {
-	return f.withDescriptor(func(fd int) error {
-		if op == opFsync {
-			return retryEINTR(func() error { return syscall.Fsync(fd) })
-		}
-		return retryEINTR(func() error { return syscall.Fdatasync(fd) })
-	})
+	if op == opFsync {
+		return f.callSync(syscall.Fsync)
+	}
+	return f.callSync(syscall.Fdatasync)
 }
 
 func (f *File) syncRange(off, n int64, what RangeSync) error {
+	return f.callSync(func(fd int) error { return syscall.SyncFileRange(fd, off, n, int(what)) })
+}
+
+// callSync makes a sync. It is repeated after EINTR only on a file system whose transfers go to the
+// queues: any other (FUSE) may report lost data so, and a second sync would succeed.
+func (f *File) callSync(call func(fd int) error) error {
 	return f.withDescriptor(func(fd int) error {
-		return retryEINTR(func() error { return syscall.SyncFileRange(fd, off, n, int(what)) })
+		for {
+			if err := call(fd); err != syscall.EINTR || !f.lookUp().ring {
+				return err
+			}
+		}
 	})
 }
 

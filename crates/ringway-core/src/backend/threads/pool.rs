@@ -36,7 +36,7 @@ const FIRST_RETRY_PAUSE: Duration = Duration::from_micros(500);
 /// How often a call is retried at once after EINTR. It is no signal, which reaches no thread of the
 /// pool, but what a file system answers, and may answer for ever: so the queue decides then, which
 /// knows of cancels and time limits.
-const MAX_INTERRUPTED: u32 = 10;
+const MAX_EINTR_RETRIES: u32 = 10;
 
 /// How often a worker yields before it sleeps. Under load there is work again by then, which saves
 /// two context switches and two futex calls.
@@ -917,7 +917,7 @@ fn call_storage(raw: &Raw, calls: &mut u64) -> i64 {
     // An interrupted close has closed the descriptor. Of a sync it may be the error of lost data,
     // which a second one would not return.
     let is_final = matches!(raw, Raw::Close(_)) || raw.is_sync();
-    let interrupted = if is_final { 0 } else { MAX_INTERRUPTED };
+    let interrupted = if is_final { 0 } else { MAX_EINTR_RETRIES };
     retry_call(retries, interrupted, || {
         *calls += 1;
         raw.call()
@@ -950,7 +950,7 @@ fn retry_call(mut retries: u32, mut interrupted: u32, mut call: impl FnMut() -> 
 /// Makes a blocking call on a stream that was just ready. With `O_NONBLOCK` it fails with EAGAIN if
 /// the stream is no longer ready.
 fn call_ready_stream(raw: &Raw, calls: &mut u64) -> TaskResult {
-    let result = retry_call(0, MAX_INTERRUPTED, || {
+    let result = retry_call(0, MAX_EINTR_RETRIES, || {
         *calls += 1;
         raw.call()
     });
@@ -987,12 +987,12 @@ mod tests {
             });
             assert_eq!((result, calls), (-i64::from(errno), expected));
         }
-        let mut left = MAX_INTERRUPTED;
+        let mut left = MAX_EINTR_RETRIES;
         let after_signals = || {
             left -= 1;
             if left > 0 { -i64::from(libc::EINTR) } else { 7 }
         };
-        assert_eq!(retry_call(0, MAX_INTERRUPTED, after_signals), 7);
+        assert_eq!(retry_call(0, MAX_EINTR_RETRIES, after_signals), 7);
     }
 
     #[test]
