@@ -14,7 +14,7 @@
 //! `io_submit` may block for a while: when the device's request queue is full, and when a write
 //! allocates blocks or extends the file.
 
-use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, Wait};
+use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, LimitKeeper, Wait};
 use crate::op::{Cancel, Raw};
 use crate::refusal::errno_of;
 use crate::slots::Token;
@@ -406,6 +406,10 @@ impl Backend for Kaio {
 
     fn chain_capacity(&self) -> usize {
         0
+    }
+
+    fn limit_keeper(&self) -> LimitKeeper {
+        LimitKeeper::Fallback
     }
 
     /// A child does not inherit the context.

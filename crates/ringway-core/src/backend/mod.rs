@@ -48,8 +48,7 @@ pub(crate) struct Job {
     pub may_wait: bool,
     /// The thread first has the kernel read the list of the file's extents.
     pub reads_extents: bool,
-    /// The job is cancelled at this time (by the ring itself on uring, by the queue on other
-    /// backends).
+    /// The job is cancelled at this time, by its [`LimitKeeper`].
     pub deadline: Option<Instant>,
 }
 
@@ -114,6 +113,19 @@ pub(crate) const CANCEL_PAUSES: [Duration; 8] = [
     Duration::from_millis(64),
     Duration::from_millis(128),
 ];
+
+/// What keeps the time limits of a backend's jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LimitKeeper {
+    /// The backend, from [`Job::deadline`].
+    Backend,
+    /// A [timer](Backend::set_timer) of the backend.
+    Timer,
+    /// A timer of the fallback pool.
+    Fallback,
+    /// Nothing: its jobs end by themselves.
+    Nothing,
+}
 
 /// How the wait of [`Backend::enter`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,8 +212,8 @@ pub(crate) trait Backend: Send {
     /// causes no event.
     fn watch(&mut self, eventfd: RawFd, active: bool);
 
-    /// Makes `enter` return [`EventKind::TimerExpired`] at that time. Not used if the backend keeps
-    /// [`Job::deadline`] itself.
+    /// Makes `enter` return [`EventKind::TimerExpired`] at that time. For [`LimitKeeper::Timer`],
+    /// and for the fallback pool.
     fn set_timer(&mut self, token: Token, at: Instant);
 
     /// Whether the backend may be given this job.
@@ -215,10 +227,8 @@ pub(crate) trait Backend: Send {
         false
     }
 
-    /// True if the backend keeps [`Job::deadline`] itself.
-    fn keeps_deadlines(&self) -> bool {
-        false
-    }
+    /// What keeps the time limits of its jobs; always the same.
+    fn limit_keeper(&self) -> LimitKeeper;
 
     /// Registers memory as fixed buffers with consecutive indices; returns the first.
     ///
