@@ -166,8 +166,8 @@ pub(crate) trait Backend: Send {
 
     /// Submits all jobs taken so far, waits until there are at least `want` events (or until
     /// `until`, or, after a signal or a spurious wakeup, less long), and appends all events to
-    /// `events`. With `want` 0 it does not wait. [`Threads`](threads::Threads) wait on after a
-    /// signal unless made otherwise.
+    /// `events`. With `want` 0 it does not wait, nor with an [`EventKind::Unsupported`] among the
+    /// events. [`Threads`](threads::Threads) wait on after a signal unless made otherwise.
     ///
     /// Errors are those of the whole backend, such as EEXIST for a ring that belongs to another
     /// thread; no job is lost by them.

@@ -110,6 +110,8 @@ pub(crate) struct Uring<R: Entries> {
     polled: bool,
     /// A push was refused, since the kernel did not take what is in the submission queue.
     starved: bool,
+    /// There is an [`EventKind::Unsupported`] since the beginning of `enter`.
+    has_unsupported: bool,
     /// Enters of a ring that polls for completions, one after the other, that found none.
     empty_enters: u32,
     /// Entries in the submission queue since it was last empty, and jobs among them.
@@ -327,6 +329,7 @@ impl<R: Entries> Uring<R> {
             retry: Retry::default(),
             polled: false,
             starved: false,
+            has_unsupported: false,
             empty_enters: 0,
             unsubmitted: (0, 0),
             system_calls: 0,
@@ -622,6 +625,7 @@ impl<R: Entries> Uring<R> {
     /// Reaps the completion queue; returns the number of events.
     fn reap(&mut self, events: &mut Vec<JobEvent>) -> usize {
         let before = events.len();
+        self.has_unsupported |= !self.unsupported.is_empty();
         events.append(&mut self.unsupported);
         let mut others = 0;
         let is_polled = self.is_iopoll;
@@ -661,7 +665,10 @@ impl<R: Entries> Uring<R> {
             self.workers.end(token);
             let kind = match self.entries.end(token, entry.result()) {
                 // A direct file on a device or file system that cannot be polled.
-                EventKind::Result(CANNOT_POLL) if is_polled => EventKind::Unsupported,
+                EventKind::Result(CANNOT_POLL) if is_polled => {
+                    self.has_unsupported = true;
+                    EventKind::Unsupported
+                }
                 kind => kind,
             };
             events.push(JobEvent { token, kind });
@@ -797,7 +804,9 @@ impl<R: Entries> Uring<R> {
     fn enter_once(&mut self, want: usize, until: Option<Instant>) -> io::Result<(usize, Wait)> {
         self.system_calls += 1;
         // A ring that polls for completions spins in the kernel, and takes no timeout.
-        let mut want = if self.is_iopoll { want.min(1) } else { want };
+        // (And the kernel waits for no more completions than its queue has room for.)
+        let most = if self.is_iopoll { 1 } else { self.ring.params().cq_entries() as usize };
+        let mut want = want.min(most);
         let waiting = self.ring.submission().len();
         self.prepare_submission(waiting);
         let submitted = match until {
@@ -904,6 +913,7 @@ impl<R: Entries> Backend for Uring<R> {
     ) -> io::Result<Wait> {
         self.drain_eventfd();
         self.add_entries();
+        self.has_unsupported = false;
         let mut taken = self.reap(events);
         let mut wait = Wait::Ended;
         loop {
@@ -913,8 +923,10 @@ impl<R: Entries> Backend for Uring<R> {
             let (waiting, needs_enter) = self.state_of_queue();
             self.note_taken();
             let polled = self.is_iopoll && self.in_flight > 0 && taken == 0;
-            // (Refused jobs are to be pushed before the wait.)
-            let missing = if self.fallback_ready || self.starved || wait == Wait::Interrupted {
+            // Before the wait, refused jobs are to be pushed, and unsupported ones to begin
+            // elsewhere: what would be waited for may depend on them.
+            let must_return = self.fallback_ready || self.starved || self.has_unsupported;
+            let missing = if must_return || wait == Wait::Interrupted {
                 0
             } else {
                 want.saturating_sub(taken)
