@@ -78,6 +78,7 @@ const CASES: &[Case] = cases! {
     EVERYWHERE {
         transfers::all_buffer_types,
         transfers::exact_under_faults,
+        transfers::on_a_pipe_beside_what_depends_on_them,
         dont_cache::reads_leave_no_pages,
         dont_cache::cached_pages_stay,
         dont_cache::writes_leave_no_pages,
