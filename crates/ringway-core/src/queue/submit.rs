@@ -147,7 +147,8 @@ impl SubmissionWaits {
 
 impl<T: Default> Table<T> {
     /// Passes the started operations to the backends, as many as they take. [`Backends::submit`]
-    /// then submits them.
+    /// then submits them. If the submission queue of a ring is full, this enters the kernel to
+    /// empty it.
     pub fn submit_pending(&mut self, backends: &mut Backends) {
         self.assert_paired(backends);
         while let Some(key) = self.pending.front().copied() {
