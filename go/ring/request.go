@@ -162,7 +162,8 @@ func (q *Request) FixedFile() *Request { return q.modify(sqeFixedFile) }
 // If this one fails or transfers less than requested, the rest of the chain completes with
 // ECANCELED. A chain ends with the first request without Link. It must be submitted at once: check
 // that [Ring.SpaceLeft] suffices. A kernel that is short of memory may still take its beginning
-// alone, see [Ring.Submit]. The rest is then a chain of its own, and waits for nothing.
+// alone, see [Ring.Submit]. The rest is then a chain of its own, and waits for nothing. So it is if
+// several rings share the thread of [Options.SQPoll], which takes 8 requests of one at a time.
 //
 // The kernel decides what counts as a failure. Up to Linux 6.18, a chain continues when fsync,
 // sync_file_range, fallocate, ftruncate, madvise, statx or an operation on names fails with an

@@ -175,12 +175,20 @@ impl KnownTraits {
     const DIRECT: u64 = 1 << 1;
     /// The placement is known too.
     const PLACED: u64 = 1 << 2;
+    /// The kind: 0 for [`FileKind::Storage`].
+    const KIND: u64 = 0xff << 8;
     /// The bit at which the placement begins.
     const PLACEMENT: u32 = 24;
 
     #[inline]
     fn get(&self) -> Option<Traits> {
         Self::unpack(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Whether the file is known to be [`FileKind::Storage`].
+    #[inline]
+    fn is_storage(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & (Self::KNOWN | Self::KIND) == Self::KNOWN
     }
 
     /// Sets the traits unless they are known. Returns those that are known then.
@@ -486,13 +494,14 @@ impl File {
     /// True for files on storage: regular files, directories, block devices and NVMe generic
     /// devices. Their transfers end by themselves; a transfer on a pipe, a socket or a terminal may
     /// wait forever.
+    #[inline]
     pub fn is_storage(&self) -> bool {
         // (Windows makes the transfers of a pipe like those of storage.)
         #[cfg(windows)]
         if !*self.inner.storage.get_or_look_up(|| libc::is_storage(self.fd())) {
             return false;
         }
-        self.traits().kind.is_storage()
+        self.inner.traits.is_storage() || self.traits().kind.is_storage()
     }
 
     pub(crate) fn traits(&self) -> Traits {
@@ -837,13 +846,15 @@ mod tests {
         ] {
             for direct in [false, true] {
                 let (known, traits) = (KnownTraits::default(), Traits { kind, direct });
-                assert_eq!(known.get(), None);
+                assert_eq!((known.get(), known.is_storage()), (None, false));
                 assert_eq!(known.set_first(traits), traits);
+                assert_eq!(known.is_storage(), kind == FileKind::Storage);
                 // The first ones stay.
                 let other = Traits { kind: FileKind::Stream, direct: !direct };
                 assert_eq!((known.set_first(other), known.get()), (traits, Some(traits)));
                 assert_eq!(known.placement(), None);
                 known.set_placement(Placement::ANY);
+                assert_eq!(known.is_storage(), kind == FileKind::Storage);
                 assert_eq!((known.placement(), known.get()), (Some(Placement::ANY), Some(traits)));
             }
         }

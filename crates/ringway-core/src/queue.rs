@@ -271,7 +271,8 @@ impl Queue {
             table.submit_pending(backends);
             let missing = want.saturating_sub(table.ready);
             // Wait for several completions at once only if no completion can cause another
-            // submission: the others may depend on it.
+            // submission: the others may depend on it. (A job that a backend does not support ends
+            // the wait.)
             let next = table.held + table.staged.len() + table.pending.len() + table.resubmittable;
             let wait_for = if next == 0 { missing } else { missing.min(1) };
             let entered = backends.enter(wait_for, until);

@@ -11,7 +11,9 @@ mod signal;
 
 pub use plan::{FaultPlan, FaultStep, Late};
 
-use super::{Backend, BackendFull, CANCEL_PAUSES, EventKind, FileKind, Job, JobEvent, Wait};
+use super::{
+    Backend, BackendFull, CANCEL_PAUSES, EventKind, FileKind, Job, JobEvent, LimitKeeper, Wait,
+};
 use crate::file::Traits;
 use crate::op::{Opcode, Raw, Readv, RwFlags, Transfer, Writev};
 use crate::refusal::Refusal;
@@ -456,8 +458,8 @@ impl Backend for Faulty {
         0
     }
 
-    fn keeps_deadlines(&self) -> bool {
-        self.inner.keeps_deadlines()
+    fn limit_keeper(&self) -> LimitKeeper {
+        self.inner.limit_keeper()
     }
 
     unsafe fn register_buffers(&mut self, memory: &[libc::iovec]) -> Result<u16, i32> {

@@ -1,7 +1,7 @@
 //! A backend that takes no jobs and returns no events. It replaces one that has ended, and does the
 //! waiting of the null backend.
 
-use super::{Backend, BackendFull, Job, JobEvent, Wait};
+use super::{Backend, BackendFull, Job, JobEvent, LimitKeeper, Wait};
 use crate::slots::Token;
 use crate::sys::eventfd::{self, EventFd, wait_readable};
 use crate::sys::{Number, RawFd};
@@ -82,6 +82,10 @@ impl Backend for Idle {
 
     fn chain_capacity(&self) -> usize {
         0
+    }
+
+    fn limit_keeper(&self) -> LimitKeeper {
+        LimitKeeper::Nothing
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

@@ -14,7 +14,7 @@
 //! `io_submit` may block for a while: when the device's request queue is full, and when a write
 //! allocates blocks or extends the file.
 
-use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, Wait};
+use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, LimitKeeper, Wait};
 use crate::op::{Cancel, Raw};
 use crate::refusal::errno_of;
 use crate::slots::Token;
@@ -180,9 +180,10 @@ impl Kaio {
         self.context.has_user_ring()
     }
 
-    /// Submits the queued iocbs. What the kernel does not take goes to the fallback pool.
-    fn submit_queued(&mut self, events: &mut Vec<JobEvent>) {
-        let (mut from, mut interrupted) = (0, 0);
+    /// Submits the queued iocbs. What the kernel does not take goes to the fallback pool: then this
+    /// returns true.
+    fn submit_queued(&mut self, events: &mut Vec<JobEvent>) -> bool {
+        let (mut from, mut interrupted, mut refused) = (0, 0, false);
         while from < self.queued.len() {
             self.system_calls += 1;
             // SAFETY: the queued addresses are those of iocbs in the slab without references; the
@@ -201,11 +202,13 @@ impl Kaio {
                         token: Token(head.user_data()),
                         kind: EventKind::Unsupported,
                     });
+                    refused = true;
                     from += 1;
                 }
             }
         }
         self.queued.drain(..from);
+        refused
     }
 
     /// Reaps completions without waiting.
@@ -331,14 +334,17 @@ impl Backend for Kaio {
                 self.wake(); // The program polls in a loop until they are done.
             }
         }
+        let is_unsupported = |event: &JobEvent| event.kind == EventKind::Unsupported;
+        let mut has_unsupported = self.ready_events.iter().any(is_unsupported);
         events.append(&mut self.ready_events);
         loop {
-            self.submit_queued(events);
+            has_unsupported |= self.submit_queued(events);
             self.reap(events)?;
             if cfg!(debug_assertions) {
                 self.slab.check(self.queued.len());
             }
-            if events.len() >= enough {
+            // (What would be waited for may depend on a job that is to begin elsewhere.)
+            if events.len() >= enough || has_unsupported {
                 return Ok(Wait::Ended);
             }
             if let Some(ended) = ended {
@@ -406,6 +412,10 @@ impl Backend for Kaio {
 
     fn chain_capacity(&self) -> usize {
         0
+    }
+
+    fn limit_keeper(&self) -> LimitKeeper {
+        LimitKeeper::Fallback
     }
 
     /// A child does not inherit the context.
@@ -616,6 +626,26 @@ mod tests {
                 },
             );
             assert_eq!(results(&mut kaio, 1)[&1], EventKind::Result(2 * PAGE as i64));
+        });
+    }
+
+    /// What the kernel refuses is to begin on a thread, before the others are waited for.
+    #[test]
+    fn a_refused_job_ends_the_wait() {
+        both_ways(8, |mut kaio| {
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            let (fd, mut page) = (-1, Page([0; PAGE]));
+            push(&mut kaio, 0, poll(&reader));
+            let read =
+                Read { fd, buf: page.0.as_mut_ptr(), len: PAGE, offset: 0, flags: RwFlags::NONE };
+            push(&mut kaio, 1, read);
+            let (mut events, until) = (Vec::new(), Instant::now() + Duration::from_secs(60));
+            kaio.enter(2, Some(until), &mut events).unwrap();
+            assert_eq!(events, [JobEvent { token: token(1), kind: EventKind::Unsupported }]);
+            assert!(Instant::now() < until, "the wait went on");
+            writer.write_all(b"x").unwrap();
+            let ready = EventKind::Result(i64::from(libc::POLLIN));
+            assert_eq!(results(&mut kaio, 1), BTreeMap::from([(0, ready)]));
         });
     }
 

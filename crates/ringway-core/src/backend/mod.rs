@@ -48,8 +48,7 @@ pub(crate) struct Job {
     pub may_wait: bool,
     /// The thread first has the kernel read the list of the file's extents.
     pub reads_extents: bool,
-    /// The job is cancelled at this time (by the ring itself on uring, by the queue on other
-    /// backends).
+    /// The job is cancelled at this time, by its [`LimitKeeper`].
     pub deadline: Option<Instant>,
 }
 
@@ -115,6 +114,19 @@ pub(crate) const CANCEL_PAUSES: [Duration; 8] = [
     Duration::from_millis(128),
 ];
 
+/// What keeps the time limits of a backend's jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LimitKeeper {
+    /// The backend, from [`Job::deadline`].
+    Backend,
+    /// A [timer](Backend::set_timer) of the backend.
+    Timer,
+    /// A timer of the fallback pool.
+    Fallback,
+    /// Nothing: its jobs end by themselves.
+    Nothing,
+}
+
 /// How the wait of [`Backend::enter`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
@@ -154,8 +166,8 @@ pub(crate) trait Backend: Send {
 
     /// Submits all jobs taken so far, waits until there are at least `want` events (or until
     /// `until`, or, after a signal or a spurious wakeup, less long), and appends all events to
-    /// `events`. With `want` 0 it does not wait. [`Threads`](threads::Threads) wait on after a
-    /// signal unless made otherwise.
+    /// `events`. With `want` 0 it does not wait, nor with an [`EventKind::Unsupported`] among the
+    /// events. [`Threads`](threads::Threads) wait on after a signal unless made otherwise.
     ///
     /// Errors are those of the whole backend, such as EEXIST for a ring that belongs to another
     /// thread; no job is lost by them.
@@ -200,8 +212,8 @@ pub(crate) trait Backend: Send {
     /// causes no event.
     fn watch(&mut self, eventfd: RawFd, active: bool);
 
-    /// Makes `enter` return [`EventKind::TimerExpired`] at that time. Not used if the backend keeps
-    /// [`Job::deadline`] itself.
+    /// Makes `enter` return [`EventKind::TimerExpired`] at that time. For [`LimitKeeper::Timer`],
+    /// and for the fallback pool.
     fn set_timer(&mut self, token: Token, at: Instant);
 
     /// Whether the backend may be given this job.
@@ -215,10 +227,8 @@ pub(crate) trait Backend: Send {
         false
     }
 
-    /// True if the backend keeps [`Job::deadline`] itself.
-    fn keeps_deadlines(&self) -> bool {
-        false
-    }
+    /// What keeps the time limits of its jobs; always the same.
+    fn limit_keeper(&self) -> LimitKeeper;
 
     /// Registers memory as fixed buffers with consecutive indices; returns the first.
     ///

@@ -2,7 +2,7 @@
 //! the queue remains.
 
 use super::idle::Idle;
-use super::{Backend, BackendFull, EventKind, Job, JobEvent, Wait};
+use super::{Backend, BackendFull, EventKind, Job, JobEvent, LimitKeeper, Wait};
 use crate::op::{Raw, Transfer};
 use crate::slots::Token;
 use crate::sys::RawFd;
@@ -75,6 +75,10 @@ impl Backend for Null {
 
     fn chain_capacity(&self) -> usize {
         0
+    }
+
+    fn limit_keeper(&self) -> LimitKeeper {
+        LimitKeeper::Nothing
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

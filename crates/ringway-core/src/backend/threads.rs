@@ -23,7 +23,7 @@ mod signal;
 mod tests;
 mod watch;
 
-use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, Wait};
+use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, LimitKeeper, Wait};
 use crate::op::Raw;
 use crate::refusal::{Feature, Refusal};
 use crate::slots::Token;
@@ -310,6 +310,10 @@ impl Backend for Threads {
 
     fn chain_capacity(&self) -> usize {
         0
+    }
+
+    fn limit_keeper(&self) -> LimitKeeper {
+        LimitKeeper::Timer
     }
 
     fn descriptors(&self) -> Vec<RawFd> {

@@ -6,13 +6,14 @@
 mod cancels;
 mod entries;
 mod exiting;
+mod links;
 mod memory;
 mod passthrough;
 mod retry;
 mod tokens;
 mod workers;
 
-use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, Wait};
+use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, LimitKeeper, Wait};
 use crate::op::{
     CURRENT_POSITION, Cancel, Raw, SqeContext, SqeData, is_direct_for_worker, is_for_worker,
 };
@@ -24,6 +25,7 @@ pub(crate) use entries::{Entries, UsualEntries};
 use io_uring::squeue::EntryMarker;
 use io_uring::squeue::Flags;
 use io_uring::{EnterFlags, IoUring, Probe, Submitter, cqueue, opcode, squeue, types};
+use links::PushedEntries;
 pub(crate) use passthrough::CommandEntries;
 use retry::{Retry, TimerPoll, is_transient};
 use std::cell::UnsafeCell;
@@ -31,8 +33,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 use tokens::{
-    CANCEL, CANCEL_PAUSE, CANCEL_RETRY, CANCEL_WATCH, LINK_TIMEOUT, RETRY, START_WORKER, TICK,
-    WAKE, WATCH,
+    CANCEL, CANCEL_PAUSE, CANCEL_RETRY, CANCEL_WATCH, CUT_OFF, LINK_TIMEOUT, RETRY, START_WORKER,
+    TICK, TIMEOUT, WAKE, WATCH,
 };
 use workers::Workers;
 
@@ -81,6 +83,10 @@ pub(crate) struct Uring<R: Entries> {
     unsupported: Vec<JobEvent>,
     /// The entries of a chain that is not complete yet.
     linked: Vec<R::Sqe>,
+    /// `None`: the ring has no links.
+    links: Option<PushedEntries<R::Sqe>>,
+    /// Entries pushed so far: the tail of the submission queue.
+    pushed: u32,
     cancels: Cancels,
     watch: Option<RawFd>,
     watch_armed: bool,
@@ -106,6 +112,8 @@ pub(crate) struct Uring<R: Entries> {
     polled: bool,
     /// A push was refused, since the kernel did not take what is in the submission queue.
     starved: bool,
+    /// There is an [`EventKind::Unsupported`] since the beginning of `enter`.
+    has_unsupported: bool,
     /// Enters of a ring that polls for completions, one after the other, that found none.
     empty_enters: u32,
     /// Entries in the submission queue since it was last empty, and jobs among them.
@@ -295,6 +303,8 @@ impl<R: Entries> Uring<R> {
         // (A smaller ring than that is named in a refusal.)
         setup.cq_size &= !refusals.iter().any(|refusal| refusal.feature == Feature::CqSize);
         let available = setup.available();
+        // (Without links, the queue starts the members of a chain itself, and keeps time limits.)
+        let links = PushedEntries::map(&ring).ok();
         let mut this = Self {
             is_iopoll: ring.params().is_setup_iopoll(),
             opcodes,
@@ -304,6 +314,8 @@ impl<R: Entries> Uring<R> {
             in_flight: 0,
             unsupported: Vec::new(),
             linked: Vec::new(),
+            links,
+            pushed: 0,
             cancels: Cancels::new(!available.contains(&Feature::SubmitAll)),
             watch: None,
             watch_armed: false,
@@ -319,6 +331,7 @@ impl<R: Entries> Uring<R> {
             retry: Retry::default(),
             polled: false,
             starved: false,
+            has_unsupported: false,
             empty_enters: 0,
             unsubmitted: (0, 0),
             system_calls: 0,
@@ -438,12 +451,45 @@ impl<R: Entries> Uring<R> {
         is_free
     }
 
-    /// Call it after a submission.
+    /// Call it after a submission, and before entries are added.
     #[inline]
     fn note_taken(&mut self) {
-        if self.ring.submission().is_empty() {
+        let waiting = self.ring.submission().len();
+        if waiting == 0 {
             self.unsubmitted = (0, 0);
             self.retry.all_taken();
+        } else if waiting < self.unsubmitted.0 {
+            self.replace_cut_off(waiting as u32);
+        }
+    }
+
+    /// The kernel has taken a part of the entries, and `waiting` are left. If it has cut a link, it
+    /// has started what it took of it, and would start the rest on its own: replaces that.
+    #[cold]
+    fn replace_cut_off(&mut self, waiting: u32) {
+        let Some(links) = &mut self.links else { return };
+        let mut at = self.pushed.wrapping_sub(waiting);
+        let mut is_cut_off = links.is_linked(at.wrapping_sub(1));
+        while is_cut_off && at != self.pushed {
+            is_cut_off = links.is_linked(at);
+            let token = links.token(at);
+            if !token.is_internal() {
+                links.replace(at, opcode::Nop::new().build().user_data(CUT_OFF.0).into());
+                self.workers.end(token);
+                _ = self.entries.end(token, 0);
+                // The queue has it made when its turn comes.
+                self.unsupported.push(JobEvent { token, kind: EventKind::Unsupported });
+            } else if token.without_number() == LINK_TIMEOUT
+                && let Some(Some(data)) = self.sqe_data.get(token.number() as usize)
+            {
+                // SAFETY: the kernel does not write to `SqeData`, and no other reference to it
+                // exists.
+                let timespec = unsafe { &raw const (*data.get()).link_timespec };
+                let timeout = opcode::Timeout::new(timespec).flags(types::TimeoutFlags::ABS);
+                let token = TIMEOUT.with_number(token.number());
+                links.replace(at, timeout.build().user_data(token.0).into());
+            }
+            at = at.wrapping_add(1);
         }
     }
 
@@ -484,14 +530,15 @@ impl<R: Entries> Uring<R> {
     /// Adds an entry to the submission queue; the caller has reserved it.
     fn push_entry(&mut self, entry: &R::Sqe) {
         self.unsubmitted.0 += 1;
+        self.pushed = self.pushed.wrapping_add(1);
         // SAFETY: what the entry points at stays valid until its completion: for a job by the
         // contract of `push`; internal entries point at nothing, or at `sqe_data`.
         let pushed = unsafe { self.ring.submission().push(entry) };
         debug_assert!(pushed.is_ok(), "the entries were reserved");
     }
 
-    /// Adds linked entries together: a kernel thread that polls the queue would end a chain where
-    /// it sees no further entry. The caller has reserved all of them.
+    /// Adds linked entries together, so that no submission comes in between. The caller has
+    /// reserved all of them.
     #[inline]
     fn push_linked(&mut self, entry: R::Sqe, more: bool) {
         if self.linked.is_empty() && !more {
@@ -500,6 +547,7 @@ impl<R: Entries> Uring<R> {
         self.linked.push(entry);
         if !more {
             self.unsubmitted.0 += self.linked.len();
+            self.pushed = self.pushed.wrapping_add(self.linked.len() as u32);
             // SAFETY: as for one entry.
             let pushed = unsafe { self.ring.submission().push_multiple(&self.linked) };
             debug_assert!(pushed.is_ok(), "the entries were reserved");
@@ -579,6 +627,7 @@ impl<R: Entries> Uring<R> {
     /// Reaps the completion queue; returns the number of events.
     fn reap(&mut self, events: &mut Vec<JobEvent>) -> usize {
         let before = events.len();
+        self.has_unsupported |= !self.unsupported.is_empty();
         events.append(&mut self.unsupported);
         let mut others = 0;
         let is_polled = self.is_iopoll;
@@ -604,7 +653,8 @@ impl<R: Entries> Uring<R> {
                         None
                     }
                     CANCEL => self.cancels.ended(token.number(), entry.result()),
-                    LINK_TIMEOUT if entry.result() != -libc::ETIME => {
+                    LINK_TIMEOUT if entry.result() == -libc::ETIME => None,
+                    LINK_TIMEOUT | TIMEOUT => {
                         let slot = self.sqe_data.get(token.number() as usize);
                         expired_limit(slot.and_then(Option::as_deref))
                     }
@@ -617,7 +667,10 @@ impl<R: Entries> Uring<R> {
             self.workers.end(token);
             let kind = match self.entries.end(token, entry.result()) {
                 // A direct file on a device or file system that cannot be polled.
-                EventKind::Result(CANNOT_POLL) if is_polled => EventKind::Unsupported,
+                EventKind::Result(CANNOT_POLL) if is_polled => {
+                    self.has_unsupported = true;
+                    EventKind::Unsupported
+                }
                 kind => kind,
             };
             events.push(JobEvent { token, kind });
@@ -753,7 +806,9 @@ impl<R: Entries> Uring<R> {
     fn enter_once(&mut self, want: usize, until: Option<Instant>) -> io::Result<(usize, Wait)> {
         self.system_calls += 1;
         // A ring that polls for completions spins in the kernel, and takes no timeout.
-        let mut want = if self.is_iopoll { want.min(1) } else { want };
+        // (And the kernel waits for no more completions than its queue has room for.)
+        let most = if self.is_iopoll { 1 } else { self.ring.params().cq_entries() as usize };
+        let mut want = want.min(most);
         let waiting = self.ring.submission().len();
         self.prepare_submission(waiting);
         let submitted = match until {
@@ -785,6 +840,7 @@ impl<R: Entries> Uring<R> {
             }
             _ => self.ring.submit_and_wait(want)?,
         };
+        self.note_taken();
         self.cancels.submitted(submitted >= waiting);
         // The kernel returns EINTR only if it submitted nothing and nothing has completed;
         // otherwise a signal shows in that it waited for less. It does not wait if it could not
@@ -859,6 +915,7 @@ impl<R: Entries> Backend for Uring<R> {
     ) -> io::Result<Wait> {
         self.drain_eventfd();
         self.add_entries();
+        self.has_unsupported = false;
         let mut taken = self.reap(events);
         let mut wait = Wait::Ended;
         loop {
@@ -868,8 +925,10 @@ impl<R: Entries> Backend for Uring<R> {
             let (waiting, needs_enter) = self.state_of_queue();
             self.note_taken();
             let polled = self.is_iopoll && self.in_flight > 0 && taken == 0;
-            // (Refused jobs are to be pushed before the wait.)
-            let missing = if self.fallback_ready || self.starved || wait == Wait::Interrupted {
+            // Before the wait, refused jobs are to be pushed, and unsupported ones to begin
+            // elsewhere: what would be waited for may depend on them.
+            let must_return = self.fallback_ready || self.starved || self.has_unsupported;
+            let missing = if must_return || wait == Wait::Interrupted {
                 0
             } else {
                 want.saturating_sub(taken)
@@ -957,7 +1016,7 @@ impl<R: Entries> Backend for Uring<R> {
     }
 
     fn set_timer(&mut self, _: Token, _: Instant) {
-        debug_assert!(false, "a ring keeps deadlines itself");
+        debug_assert!(false, "a ring has no timers without jobs");
     }
 
     fn supports(&self, job: &Job) -> bool {
@@ -976,6 +1035,9 @@ impl<R: Entries> Backend for Uring<R> {
     }
 
     fn chain_capacity(&self) -> usize {
+        if self.links.is_none() {
+            return 0;
+        }
         // SAFETY: only the length is read, and no other view of the submission queue exists.
         let queue = unsafe { self.ring.submission_shared() };
         queue.capacity() - queue.len()
@@ -989,7 +1051,8 @@ impl<R: Entries> Backend for Uring<R> {
             socket: job.socket,
             data: &raw mut data,
         };
-        job.deadline.is_none()
+        self.links.is_some()
+            && job.deadline.is_none()
             && (!job.link || ends_chains(&job.raw))
             && self.supports(job)
             && job.raw.sqe(&context).is_some_and(|entry| is_supported(&self.opcodes, &entry))
@@ -1003,8 +1066,12 @@ impl<R: Entries> Backend for Uring<R> {
 
     /// A ring that polls for completions takes no linked timeout: it would cancel the transfer,
     /// which ends by itself.
-    fn keeps_deadlines(&self) -> bool {
-        !self.is_iopoll
+    fn limit_keeper(&self) -> LimitKeeper {
+        match self.links {
+            _ if self.is_iopoll => LimitKeeper::Nothing,
+            Some(_) => LimitKeeper::Backend,
+            None => LimitKeeper::Fallback,
+        }
     }
 
     unsafe fn register_buffers(&mut self, memory: &[libc::iovec]) -> Result<u16, i32> {
@@ -1219,7 +1286,7 @@ impl<R: Entries> Uring<R> {
 ///
 /// Usually the operation has completed. But if the thread that submitted it has ended, its timer is
 /// cancelled (ECANCELED), or finds no operation to cancel (ENOENT, before kernel 5.16), and the
-/// operation goes on.
+/// operation goes on. So it does where the kernel has cut the timer off.
 fn expired_limit(data: Option<&UnsafeCell<SqeData>>) -> Option<JobEvent> {
     // SAFETY: the kernel does not write to `SqeData`, and no other reference to it exists.
     let (token, until) = data.and_then(|data| unsafe { (*data.get()).time_limit })?;
@@ -1330,18 +1397,20 @@ fn opcodes<S: EntryMarker, C: cqueue::EntryMarker>(
 
 /// The time on the monotonic clock, as the kernel takes it.
 fn to_monotonic(at: Instant) -> types::Timespec {
+    // (First, so that the timer does not expire before that time.)
+    let left = at.saturating_duration_since(Instant::now());
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is valid for writes during the call, which cannot fail for this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
-    types::Timespec::from(now.saturating_add(at.saturating_duration_since(Instant::now())))
+    types::Timespec::from(now.saturating_add(left))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::CANCEL_PAUSES;
-    use crate::op::Poll;
+    use crate::op::{Nop, Poll};
     use crate::slots::Key;
     use std::num::NonZeroU32;
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -1410,6 +1479,80 @@ mod tests {
         assert_eq!(events, [JobEvent { token: token(), kind }]);
         assert!(began.elapsed() >= *CANCEL_PAUSES.last().unwrap());
         assert!(ring.cancels.is_empty());
+    }
+
+    /// Makes the kernel take the first of the entries that wait, as it does if it has no memory for
+    /// more.
+    fn submit_one_entry(ring: &Uring<UsualEntries>) {
+        // SAFETY: no argument is passed.
+        let taken = unsafe { ring.ring.submitter().enter::<libc::sigset_t>(1, 0, 0, None) };
+        assert_eq!(taken.unwrap(), 1);
+    }
+
+    fn numbered(index: u32) -> Token {
+        Token::new(Key { index, generation: NonZeroU32::MIN }, 0)
+    }
+
+    /// The rest would run although its beginning has failed.
+    #[test]
+    fn the_rest_of_a_chain_that_the_kernel_has_cut_does_not_run() {
+        let Some(mut ring) = ring::<UsualEntries>(false) else { return };
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let raw = crate::op::Write {
+            fd: file.as_raw_fd(),
+            buf: c"text".as_ptr().cast(),
+            len: 4,
+            offset: 0,
+            flags: crate::op::RwFlags::NONE,
+        };
+        // A queue of four entries, and chains of three: the chain is anywhere in it.
+        for round in 0..8 {
+            let members: [(Raw, bool); 4] = [
+                (raw.into(), true),
+                (Nop.into(), true),
+                (Nop.into(), false),
+                (Nop.into(), false), // Not in the chain.
+            ];
+            for (number, (raw, link)) in (0..).zip(members).take(3 + round % 2) {
+                let job = Job::new(numbered(number), raw, FileKind::Storage, false);
+                // SAFETY: the text is static, and the file is kept until the end.
+                unsafe { ring.push(&Job { link, ..job }) }.unwrap();
+            }
+            submit_one_entry(&ring);
+            let mut events = Vec::new();
+            while ring.in_flight > 0 {
+                ring.enter(1, soon(), &mut events).unwrap();
+            }
+            events.sort_by_key(|event| event.token.index());
+            let kinds: Vec<_> = events.iter().map(|event| event.kind).collect();
+            let mut expected = vec![
+                EventKind::Result(-i64::from(libc::EBADF)),
+                EventKind::Unsupported,
+                EventKind::Unsupported,
+            ];
+            expected.extend((round % 2 == 1).then_some(EventKind::Result(0)));
+            assert_eq!(kinds, expected, "round {round}");
+            assert_eq!(ring.workers.jobs(), 0);
+        }
+    }
+
+    /// The operation would go on for ever.
+    #[test]
+    fn a_time_limit_that_the_kernel_has_cut_off_is_kept() {
+        let Some(mut ring) = ring::<UsualEntries>(false) else { return };
+        let (reader, _writer) = io::pipe().unwrap();
+        let raw = Poll { fd: reader.as_raw_fd(), events: libc::POLLIN as u16 }.into();
+        let deadline = Instant::now() + Duration::from_millis(20);
+        let job = Job::new(token(), raw, FileKind::Stream, false);
+        // SAFETY: a poll points at nothing.
+        unsafe { ring.push(&Job { deadline: Some(deadline), ..job }) }.unwrap();
+        submit_one_entry(&ring);
+        let (mut events, until) = (Vec::new(), soon());
+        while events.is_empty() && Instant::now() < until.unwrap() {
+            ring.enter(1, until, &mut events).unwrap();
+        }
+        assert_eq!(events, [JobEvent { token: token(), kind: EventKind::TimerExpired }]);
+        assert!(Instant::now() >= deadline);
     }
 
     /// Long transfers are unbounded work for the kernel, but work on files for the program.

@@ -6,8 +6,9 @@ use super::options::{BackendKind, Explanation, Options};
 use super::stats::QueueStats;
 use crate::backend::idle::Idle;
 use crate::backend::threads::Threads;
-use crate::backend::{Backend, JobEvent, Wait};
+use crate::backend::{Backend, JobEvent, LimitKeeper, Wait};
 use crate::fork::OwnerProcess;
+use crate::slots::Token;
 use crate::sys::{self, BorrowedFd, Number, RawFd, libc};
 use crate::wait::PollFd;
 use std::io;
@@ -34,6 +35,10 @@ pub struct Backends {
     pub(super) has_cancels: bool,
     /// Jobs of the main backend that are not completed.
     pub(super) main_in_flight: usize,
+    /// What keeps the time limits of those.
+    pub(super) limit_keeper: LimitKeeper,
+    /// The fallback pool keeps some.
+    fallback_has_timers: bool,
     pub(super) events: Vec<JobEvent>,
     pub(super) fixed: Fixed,
     pub(super) options: Options,
@@ -56,6 +61,8 @@ impl Backends {
     pub(super) fn new(chosen: ChosenBackend, options: &Options, pair: u64) -> Self {
         let ChosenBackend { backend: main, ring_fd, explanation } = chosen;
         Self {
+            limit_keeper: main.limit_keeper(),
+            fallback_has_timers: false,
             main: ManuallyDrop::new(main),
             fallback: ManuallyDrop::new(None),
             has_cancels: false,
@@ -204,7 +211,7 @@ impl Backends {
     pub(super) fn enter(&mut self, want: usize, until: Option<Instant>) -> io::Result<Wait> {
         self.has_cancels = false;
         let in_fallback = self.fallback_in_flight();
-        if in_fallback == 0 && !self.fallback_has_timers() {
+        if in_fallback == 0 && !self.fallback_has_timers {
             if std::mem::take(&mut self.watching) {
                 self.main.watch(-1, false);
             }
@@ -271,9 +278,13 @@ impl Backends {
         self.ring_fd = None;
     }
 
-    /// Linux AIO has no timers: the fallback pool keeps those of its operations.
-    fn fallback_has_timers(&self) -> bool {
-        self.fallback.is_some() && self.explanation.backend == BackendKind::Kaio
+    /// Sets a timer of the fallback pool for a job that may be the main backend's. (Without a pool
+    /// there are no time limits.)
+    pub(super) fn set_fallback_timer(&mut self, token: Token, at: Instant) {
+        if let Some(fallback) = self.fallback() {
+            fallback.set_timer(token, at);
+            self.fallback_has_timers = true;
+        }
     }
 }
 

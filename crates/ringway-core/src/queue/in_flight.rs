@@ -155,13 +155,17 @@ impl<T: Default> InFlight<T> {
     }
 
     /// A result may be followed by another submission that somebody waits for: the rest of a
-    /// transfer through a pipe, a retry of a nonblocking transfer, or an open that must wait for a
-    /// reader.
+    /// transfer through a pipe (which ignores an offset), a retry of a nonblocking transfer, or an
+    /// open that must wait for a reader.
     #[inline]
     pub(super) fn may_resubmit(&self) -> bool {
         match &self.operation.raw {
             Raw::Open(open) => open.flags as i32 & libc::O_ACCMODE == libc::O_WRONLY,
-            raw => raw.offset() == Some(op::CURRENT_POSITION),
+            raw => match raw.offset() {
+                Some(op::CURRENT_POSITION) => true,
+                Some(_) => self.operation.file.as_ref().is_some_and(|file| !file.is_storage()),
+                None => false,
+            },
         }
     }
 

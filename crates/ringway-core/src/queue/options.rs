@@ -79,6 +79,7 @@ impl std::error::Error for ParseBackendError {}
 
 /// A kernel thread that polls the submission queue, so that submitting needs no system call
 /// (`IORING_SETUP_SQPOLL`). It keeps a processor busy while there is work, and for a while after.
+/// Chains are not linked in the kernel then.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct SqPoll {

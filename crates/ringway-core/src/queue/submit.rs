@@ -7,7 +7,7 @@ use super::in_flight::{CancelCause, InFlight, ends_by_itself};
 use super::options::{BackendKind, Options};
 use super::table::Table;
 use super::trait_lookup::TraitLookup;
-use crate::backend::{Backend, BackendFull, EventKind, Job, JobEvent};
+use crate::backend::{Backend, BackendFull, EventKind, Job, JobEvent, LimitKeeper};
 use crate::device::Placement;
 use crate::file::{File, FileKind, Traits, placement_of};
 use crate::op::{Opcode, Operation, Raw};
@@ -147,7 +147,8 @@ impl SubmissionWaits {
 
 impl<T: Default> Table<T> {
     /// Passes the started operations to the backends, as many as they take. [`Backends::submit`]
-    /// then submits them.
+    /// then submits them. If the submission queue of a ring is full, this enters the kernel to
+    /// empty it.
     pub fn submit_pending(&mut self, backends: &mut Backends) {
         self.assert_paired(backends);
         while let Some(key) = self.pending.front().copied() {
@@ -253,15 +254,17 @@ impl<T: Default> Table<T> {
         // (The rest of a buffer is submitted without the buffers after it.)
         flight.progress.was_cut_short |= job.raw.bytes() < piece.len;
         let pushed = if use_fallback {
-            let ring = self.backend == BackendKind::Uring;
+            // (Another keeper has the limit already.)
+            let is_kept =
+                matches!(backends.limit_keeper, LimitKeeper::Timer | LimitKeeper::Fallback);
             if let (Some(at), Some(fallback), 0) =
-                (job.deadline.filter(|_| ring), backends.fallback(), piece.number)
+                (job.deadline.filter(|_| !is_kept), backends.fallback(), piece.number)
             {
                 fallback.set_timer(job.token, at);
             }
             submit_to_fallback(&job, backends)
         } else {
-            if !backends.main.keeps_deadlines() {
+            if backends.limit_keeper != LimitKeeper::Backend {
                 job.deadline = None;
             }
             backends.main_in_flight += 1;
@@ -406,18 +409,10 @@ impl<T: Default> Table<T> {
         let Some(at) = Instant::now().checked_add(limit) else { return };
         flight.deadline = Some(at);
         let token = Token::new(key, 0);
-        match self.backend {
-            BackendKind::Threads => backends.main.set_timer(token, at),
-            BackendKind::Kaio => {
-                if let Some(fallback) = backends.fallback() {
-                    fallback.set_timer(token, at);
-                }
-            }
-            // A ring keeps deadlines itself (the fallback pool does for operations there), and the
-            // null backend completes everything at once.
-            BackendKind::Uring => {}
-            #[cfg(feature = "testing")]
-            BackendKind::Null => {}
+        match backends.limit_keeper {
+            LimitKeeper::Timer => backends.main.set_timer(token, at),
+            LimitKeeper::Fallback => backends.set_fallback_timer(token, at),
+            LimitKeeper::Backend | LimitKeeper::Nothing => {}
         }
     }
 }

@@ -1,13 +1,47 @@
 //! Options: an available one works; a refused one is explained and ignored, and in strict mode it
 //! is an error.
 
-use super::world::{MS, World, buffer_for, bytes, pattern};
-use ringway_core::op;
+use super::world::{MS, World, buffer_for, bytes, pattern, pipe};
+use ringway_core::op::{self, Position};
 use ringway_core::refusal::Feature;
-use ringway_core::{BackendKind, BuildError, Options, Queue, SqPoll};
+use ringway_core::{BackendKind, BuildError, File, Options, Queue, SqPoll};
 use std::time::Duration;
 
 const SQPOLL: SqPoll = SqPoll::new(Duration::from_millis(5));
+
+/// More chains, in which an operation fails, and more time limits than a kernel thread takes at a
+/// time, which polls the submission queues of several rings.
+fn many_links(world: &World, queue: &mut super::world::Checked) {
+    const CHAINS: u64 = 30;
+    let path = world.dir("links").join("file");
+    std::fs::write(&path, "text").unwrap();
+    let file = File::open(&path).unwrap();
+    for len in 2..8 {
+        for chain in 0..CHAINS {
+            let mut members: Vec<_> = (0..len).map(|_| op::nop()).collect();
+            members[len as usize - 2] = op::write(&file, vec![1; 8], 0);
+            let numbered = members.into_iter().zip(chain * len..);
+            queue.push_chain(numbered.map(|(one, number)| one.user_data(number))).unwrap();
+        }
+        for (number, result) in queue.rest() {
+            let expected = match len - number % len {
+                1 => Err(libc::ECANCELED),
+                2 => Err(libc::EBADF),
+                _ => Ok(0),
+            };
+            assert_eq!(result, expected, "member {} of {len}", number % len);
+        }
+    }
+    let (reader, _writer) = pipe();
+    queue.push(op::nop().user_data(u64::MAX)).unwrap();
+    for number in 0..CHAINS {
+        let read = op::read(&reader, vec![0; 4], Position::Current);
+        queue.push(read.timeout(20 * MS).user_data(number)).unwrap();
+    }
+    let mut results = queue.rest();
+    assert_eq!(results.remove(&u64::MAX), Some(Ok(0)));
+    assert!(results.into_values().all(|result| result == Err(libc::ETIMEDOUT)));
+}
 
 /// Direct and buffered reads, a chain and a poll, which work with any options.
 fn works(world: &World, queue: &mut super::world::Checked) {
@@ -171,6 +205,9 @@ pub fn sqpoll_shared(world: &World) {
         works(world, &mut first);
         works(world, &mut second);
     }
+    many_links(world, &mut first);
+    many_links(world, &mut second);
     drop(first);
     works(world, &mut second);
+    many_links(world, &mut second);
 }

@@ -78,6 +78,7 @@ const CASES: &[Case] = cases! {
     EVERYWHERE {
         transfers::all_buffer_types,
         transfers::exact_under_faults,
+        transfers::on_a_pipe_beside_what_depends_on_them,
         dont_cache::reads_leave_no_pages,
         dont_cache::cached_pages_stay,
         dont_cache::writes_leave_no_pages,
@@ -107,6 +108,8 @@ const CASES: &[Case] = cases! {
         full::reap_of_more_than_are_in_flight,
         full::completion_queue_overflow,
         waiting::no_lost_wakeup,
+        waiting::for_what_depends_on_a_closure,
+        waiting::for_more_than_the_completion_queue_holds,
         waiting::an_eventfd_to_poll,
         waiting::readable_for_undelivered_completions,
         waiting::readable_for_cancels,

@@ -1,10 +1,12 @@
 //! Transfers and timeouts that succeed: the same bytes on every backend. Cases that data can
 //! express are in `conformance/transfers.case` and `files.case`.
 
-use super::world::{World, buffer_for, bytes, filled, pattern};
-use ringway_core::op::{self, Vectored};
-use ringway_core::{Arena, Buffer, FaultPlan};
+use super::world::{MS, World, buffer_for, bytes, filled, pattern, pipe, wait_for, write_all};
+use ringway_core::op::{self, Position, Readiness, Vectored};
+use ringway_core::{Arena, Buffer, FaultPlan, File};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 const BLOCK: usize = 4096;
 
@@ -82,5 +84,46 @@ pub fn exact_under_faults(world: &World) {
         let stats = queue.stats();
         // The plan does not affect the fallback pool.
         assert!(stats.continued > 0 && stats.retries > 0 || stats.to_threads > 0, "{stats:?}");
+    }
+}
+
+/// How many bytes wait in a pipe.
+fn unread(pipe: &File) -> libc::c_int {
+    let mut count = 0;
+    // SAFETY: the call writes one number.
+    assert_eq!(unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut count) }, 0);
+    count
+}
+
+/// A pipe ignores an offset. What it has at a time is a part of the transfer, or nothing if it is
+/// not to block, and the rest comes only if the queue goes on.
+pub fn on_a_pipe_beside_what_depends_on_them(world: &World) {
+    const LIMIT: Duration = Duration::from_secs(10);
+    for blocks in [false, true] {
+        for position in [Position::Current, Position::Offset(0)] {
+            let mut queue = world.queue();
+            let ((reader, writer), (other_reader, other_writer)) = (pipe(), pipe());
+            if !blocks {
+                // SAFETY: the call takes numbers.
+                let set =
+                    unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+                assert_eq!(set, 0);
+            }
+            queue.push(op::read(&reader, vec![0; 8], position).exact()).unwrap();
+            queue.push(op::poll(&other_reader, Readiness::READABLE)).unwrap();
+            let writes = std::thread::spawn(move || {
+                for _ in 0..8 {
+                    std::thread::sleep(MS);
+                    write_all(&writer, b"x");
+                    if !wait_for(LIMIT, || unread(&reader) == 0) {
+                        return false;
+                    }
+                }
+                write_all(&other_writer, b"x");
+                true
+            });
+            let done = queue.reap_until(2, Instant::now() + LIMIT).unwrap().count();
+            assert_eq!((done, writes.join().unwrap()), (2, true), "{position:?}, blocks: {blocks}");
+        }
     }
 }

@@ -428,3 +428,42 @@ pub fn more_polls_than_descriptors(world: &World) {
         assert!(done.result.unwrap() & u64::from(Readiness::READABLE.0) != 0);
     }
 }
+
+/// Every backend leaves closures to threads, and some leave other operations.
+pub fn for_what_depends_on_a_closure(world: &World) {
+    let mut queue = world.queue();
+    for polled in [false, true] {
+        let (reader, writer) = pipe();
+        if polled {
+            queue.poll_fd().unwrap();
+        }
+        queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
+        let writer_of_closure = writer.clone();
+        queue.push(op::blocking(move || write_all(&writer_of_closure, b"x"))).unwrap();
+        let done = queue.reap_until(2, Instant::now() + LOST).unwrap().count();
+        assert_eq!(done, 2, "the closure has not begun");
+    }
+}
+
+/// No signal comes, so that a wait that a signal may end is as long as any other.
+pub fn for_more_than_the_completion_queue_holds(world: &World) {
+    const PIPES: usize = 4;
+    const POLLS: usize = 4;
+    for interruptible in [false, true] {
+        let options = world.options().entries(2).completion_entries(POLLS as u32);
+        let mut queue = world.build(&options.interruptible(interruptible));
+        let pipes: [_; PIPES] = std::array::from_fn(|_| pipe());
+        for (reader, _) in pipes.iter().flat_map(|pipe| std::iter::repeat_n(pipe, POLLS)) {
+            queue.push(op::poll(reader, Readiness::READABLE)).unwrap();
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for (_, writer) in &pipes {
+                    std::thread::sleep(10 * MS);
+                    write_all(writer, b"x");
+                }
+            });
+            assert_eq!(queue.reap(PIPES * POLLS).unwrap().count(), PIPES * POLLS);
+        });
+    }
+}

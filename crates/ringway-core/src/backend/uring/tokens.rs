@@ -23,3 +23,8 @@ pub(super) const CANCEL_PAUSE: Token = Token::internal(8);
 pub(super) const RETRY: Token = Token::internal(9);
 /// A cancel request for [`RETRY`].
 pub(super) const CANCEL_RETRY: Token = Token::internal(10);
+/// The timeout that replaces a [`LINK_TIMEOUT`] that the kernel has cut off, with the number of the
+/// operation's slot.
+pub(super) const TIMEOUT: Token = Token::internal(11);
+/// A NOP that replaces a job that the kernel has cut off its chain.
+pub(super) const CUT_OFF: Token = Token::internal(12);
