@@ -114,6 +114,12 @@ let create queue =
   }
 
 let queue t = t.queue
+
+let has_only_polls t =
+  let is_no_file request = request.is_poll || not (is_pending request) in
+  Array.for_all is_no_file t.requests
+  && Stdlib.Queue.fold (fun all request -> all && is_no_file request) true t.backlog
+
 let is_forked t = t.fork_generation <> fork_generation ()
 
 let in_flight t =
@@ -528,6 +534,25 @@ let attach t =
     t.more <- true
   end
 
+let attach_or_abandon t =
+  try attach t
+  with exn ->
+    abandon t;
+    raise exn
+
+let rec attach_later t =
+  Lwt.on_success (Lwt.pause ()) (fun () ->
+      if is_alive t && is_busy t then begin
+        (* The other thread is back in a moment. *)
+        wake ();
+        attach_later t
+      end
+      else begin
+        if is_current t then set_current None;
+        (* Without a descriptor nobody could drive it: its operations end, and tell so. *)
+        try attach_or_abandon t with Queue.Error _ -> ()
+      end)
+
 let rec create_queue () =
   match !backends with
   | [] -> Queue.create ()
@@ -551,10 +576,7 @@ let rec current () =
       let queue = create_queue () in
       let t = create queue in
       (* It may find no descriptor. Nobody would drive a dispatcher that is not attached. *)
-      (try attach t
-       with exn ->
-         abandon t;
-         raise exn);
+      attach_or_abandon t;
       set_current (Some t);
       t
 
