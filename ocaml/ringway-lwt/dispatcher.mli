@@ -129,8 +129,8 @@ val spend : t -> int -> bool
 val submit_and_wait : t -> block:bool -> timeout_ns:int -> unit
 (** Submits what was started and, if [block], waits for a completion, at most [timeout_ns]
     (negative: without limit). Does not wait if something is left to {!deliver}, or if nothing is in
-    flight. Returns early if the kernel is short of memory; what was not submitted is submitted by
-    the next call.
+    flight. Returns early if the kernel is short of memory or takes nothing at the moment; what was
+    not submitted is submitted by the next call.
 
     @raise Ringway.Queue.Error if the queue has failed. The dispatcher is closed then, and no longer
     current; callbacks are called after the next pause, with the results of operations that have
