@@ -286,9 +286,9 @@ let rec renew t =
 and make_current t =
   Dispatcher.set_current (Some t.dispatcher) ~renew:(fun () -> if not t.failed then renew t)
 
-(* File operations in flight go on under the next engine. It is not in place yet, and what a callback
-   registered here would be lost with this one: none is called. The dispatcher stays the current one
-   for the same reason; a new one would be attached to this engine. *)
+(* File operations in flight go on under the next engine. It is not in place yet, and what a
+   callback registered here would be lost with this one: none is called. The dispatcher stays the
+   current one for the same reason; a new one would be attached to this engine. *)
 let cleanup t =
   let dispatcher = t.dispatcher in
   let goes_on =

@@ -266,8 +266,8 @@ let test_remove_in_flight () =
   int "ends under ours" 4 (Lwt_main.run second);
   close_both (input, output)
 
-(* What ends while the engine goes, and starts something in its turn: a timer that would be lost with
-   the engine, and operations that would find no dispatcher, or one of a loop that is gone. *)
+(* What ends while the engine goes, and starts something in its turn: a timer that would be lost
+   with the engine, and operations that would find no dispatcher, or one of a loop that is gone. *)
 let test_remove_goes_on () =
   let input, output = Unix.pipe ~cloexec:true () in
   let file = File.of_unix_file_descr input in

@@ -684,7 +684,9 @@ let started_during_a_close () =
     Gc.Memprof.stop ();
     Thread.join thread;
     Lwt_main.run (Lwt.bind (Lwt.pause ()) Lwt.pause);
-    Alcotest.(check bool) "ended" false (Option.fold ~none:false ~some:Dispatcher.is_pending request);
+    Alcotest.(check bool)
+      "ended" false
+      (Option.fold ~none:false ~some:Dispatcher.is_pending request);
     if !left < 0 then go (n + 1)
   in
   go 0;
