@@ -38,8 +38,9 @@
  * CALLBACKS A callback may call every function on its queue except ringway_reap(),
  *           ringway_reap_into() and ringway_destroy(), which return -EDEADLK. In ringway_reap() at
  *           least one push succeeds in it, because a completion frees its slot before it is
- *           delivered; in ringway_destroy() pushes return -ESHUTDOWN. A callback must return: longjmp() out of one leaks memory and leaves the queue unable to reap; a
- *           C++ exception terminates the program.
+ *           delivered; in ringway_destroy() pushes return -ESHUTDOWN. A callback must return:
+ *           longjmp() out of one leaks memory and leaves the queue unable to reap; a C++ exception
+ *           terminates the program.
  *
  * FORK      A queue belongs to the process that created it. In a forked child, functions that can
  *           fail return -ECHILD. ringway_destroy() frees the child's copy and closes the

@@ -21,8 +21,8 @@ fn is_transient(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
 }
 
-/// Whether a completion with this user data is that of such a read. After the queue was closed it may
-/// arrive when nobody waits any more.
+/// Whether a completion with this user data is that of such a read. After the queue was closed it
+/// may arrive when nobody waits any more.
 pub fn is_waited(user_data: u64) -> bool {
     user_data & WAITED != 0
 }
