@@ -81,14 +81,10 @@ impl WaitedReads {
     }
 
     fn take(&mut self, handle: &mut QueueHandle, missing: usize, done: Done<'_>) -> io::Result<()> {
-        handle.queue.reap_matching(
-            missing,
-            is_waited,
-            |read| {
-                self.in_flight = self.in_flight.saturating_sub(1);
-                done((read.user_data & !WAITED) as usize, to_result(read.result));
-            },
-        )
+        handle.queue.reap_matching(missing, is_waited, |read| {
+            self.in_flight = self.in_flight.saturating_sub(1);
+            done((read.user_data & !WAITED) as usize, to_result(read.result));
+        })
     }
 
     /// Closes the queue after the backend has failed, so that the kernel releases the buffers. It
