@@ -30,6 +30,10 @@ namespace ringway {
 
 class Queues;
 
+// How many forks have made this process, counted from the load of this library. A forked child does
+// not take the locks of its parent: a thread that it does not have may hold them for ever.
+uint64_t ForkGeneration();
+
 // A queue and its lock. Everything but the counters is accessed with the lock held.
 class ThreadQueue {
 public:
@@ -64,6 +68,10 @@ public:
 	// completes: the reads in flight are the parent's.) The caller holds the lock.
 	void Fail();
 
+	// In a forked child of the process that created the queue: its reads are the parent's, and
+	// its lock may never be released.
+	bool IsForked() const { return generation_ != ForkGeneration(); }
+
 	// True if no thread holds the lock and no read is in flight. Does not wait.
 	bool IsIdle();
 
@@ -76,6 +84,7 @@ private:
 	void Lock();
 
 	Queues* const queues_;
+	const uint64_t generation_ = ForkGeneration();
 	std::mutex lock_;
 	std::atomic<unsigned> waiters_{0}; // threads that wait for the lock
 	ringway_queue* queue_;
@@ -94,9 +103,9 @@ public:
 	rocksdb::Status Start();
 
 	// The queue of the calling thread. It is valid while this object and the thread exist. NULL
-	// if no queue can be created now, for example because of RLIMIT_MEMLOCK, which limits the
-	// memory of rings. The caller then falls back to RocksDB's file. Explain() has the reason,
-	// and the first one is printed to standard error.
+	// in a forked child, and if no queue can be created now, for example because of
+	// RLIMIT_MEMLOCK, which limits the memory of rings. The caller then falls back to RocksDB's
+	// file. Explain() has the reason, and the first one is printed to standard error.
 	ThreadQueue* ForThisThread();
 
 	// Counts a MultiRead or ReadAsync that was done without a queue.
@@ -111,6 +120,8 @@ public:
 private:
 	friend struct QueuesOfThread;
 
+	bool IsForked() const { return generation_ != ForkGeneration(); }
+
 	ThreadQueue* Acquire();
 	void Release(ThreadQueue* queue);
 	rocksdb::Status Create(std::unique_ptr<ThreadQueue>* created);
@@ -118,7 +129,8 @@ private:
 	const FileSystemOptions options_;
 	const uint64_t
 	    id_; // unique in the process, so that a thread never confuses two file systems
-	mutable std::mutex lock_;
+	const uint64_t generation_ = ForkGeneration();
+	mutable std::mutex lock_; // not taken in a forked child
 	std::vector<std::unique_ptr<ThreadQueue>> all_;
 	std::vector<ThreadQueue*> released_; // queues without a thread
 	std::string explanation_;
