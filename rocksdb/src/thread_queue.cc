@@ -98,20 +98,13 @@ thread_local QueuesOfThread queues_of_thread;
 
 } // namespace
 
-void ThreadQueue::Lock()
-{
-	waiters_.fetch_add(1);
-	lock_.lock();
-	waiters_.fetch_sub(1);
-}
-
 bool ThreadQueue::WaitUntilCleared(const bool& flag)
 {
 	int retries = kMaxRetries;
 
 	if (IsForked())
 		return !flag;
-	Lock();
+	lock_.lock();
 	while (flag && queue_ != nullptr) {
 		// This may also complete reads of other threads; each records its own result.
 		const int reaped = ringway_reap(queue_, 1, kWaitNs);
@@ -119,17 +112,15 @@ bool ThreadQueue::WaitUntilCleared(const bool& flag)
 			retries--;
 			lock_.unlock();
 			std::this_thread::sleep_for(kRetryDelay);
-			Lock();
+			lock_.lock();
 			continue;
 		}
 		retries = kMaxRetries;
 		if (reaped < 0)
 			Fail();
-		else if (flag && waiters_.load() > 0) {
+		else if (flag && lock_.IsWanted()) {
 			lock_.unlock();
-			while (waiters_.load() > 0) // std::mutex is not fair
-				std::this_thread::yield();
-			Lock();
+			lock_.lock();
 		}
 	}
 	const bool cleared = !flag;
@@ -156,7 +147,7 @@ void ThreadQueue::Fail()
 
 bool ThreadQueue::IsIdle()
 {
-	std::unique_lock<std::mutex> guard(lock_, std::try_to_lock);
+	std::unique_lock<FairLock> guard(lock_, std::try_to_lock);
 
 	return guard.owns_lock() && queue_ != nullptr && ringway_in_flight(queue_) == 0;
 }

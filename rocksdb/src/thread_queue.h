@@ -17,6 +17,7 @@
 #define RINGWAY_ROCKSDB_THREAD_QUEUE_H
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -34,13 +35,57 @@ class Queues;
 // not take the locks of its parent: a thread that it does not have may hold them for ever.
 uint64_t ForkGeneration();
 
+// A lock that threads get in the order in which they ask for it. std::mutex is not fair: a thread
+// that releases it and takes it again would keep it from those that sleep.
+class FairLock {
+public:
+	void lock()
+	{
+		std::unique_lock<std::mutex> guard(mutex_);
+		const uint64_t ticket = next_++;
+
+		turn_.wait(guard, [&] { return ticket == serving_; });
+	}
+
+	bool try_lock()
+	{
+		std::lock_guard<std::mutex> guard(mutex_);
+		const bool free = next_ == serving_;
+
+		next_ += free ? 1 : 0;
+		return free;
+	}
+
+	void unlock()
+	{
+		std::lock_guard<std::mutex> guard(mutex_);
+
+		serving_++;
+		turn_.notify_all();
+	}
+
+	// The holder asks whether another thread waits for the lock.
+	bool IsWanted()
+	{
+		std::lock_guard<std::mutex> guard(mutex_);
+
+		return next_ - serving_ > 1;
+	}
+
+private:
+	std::mutex mutex_;
+	std::condition_variable turn_;
+	uint64_t next_ = 0;    // the ticket of the next thread
+	uint64_t serving_ = 0; // the ticket of the thread that holds the lock, or may take it
+};
+
 // A queue and its lock. Everything but the counters is accessed with the lock held.
 class ThreadQueue {
 public:
 	// Holds the lock of a queue.
 	class Guard {
 	public:
-		explicit Guard(ThreadQueue* queue) : queue_(queue) { queue_->Lock(); }
+		explicit Guard(ThreadQueue* queue) : queue_(queue) { queue_->lock_.lock(); }
 		Guard(const Guard&) = delete;
 		Guard& operator=(const Guard&) = delete;
 		~Guard() { queue_->lock_.unlock(); }
@@ -81,12 +126,9 @@ public:
 	std::atomic<uint64_t> aborted{0};
 
 private:
-	void Lock();
-
 	Queues* const queues_;
 	const uint64_t generation_ = ForkGeneration();
-	std::mutex lock_;
-	std::atomic<unsigned> waiters_{0}; // threads that wait for the lock
+	FairLock lock_;
 	ringway_queue* queue_;
 };
 
