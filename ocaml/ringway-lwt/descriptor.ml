@@ -27,7 +27,11 @@ let openfile path flags perm =
   openat path ~flags:(Operation.open_flags flags) perm (fun fd ->
       if is_file fd then Seekable fd else Stream (Lwt_unix.of_unix_file_descr fd))
 
-let close fd = Lwt.no_cancel (Promise.run "close" "" (Operation.close fd) ignore)
+(* At the limit of descriptors there may be no queue, and nobody closes the descriptor later. *)
+let close fd =
+  match Dispatcher.current () with
+  | exception Queue.Error _ -> Lwt.wrap1 Unix.close fd
+  | (_ : Dispatcher.t) -> Lwt.no_cancel (Promise.run "close" "" (Operation.close fd) ignore)
 
 (* On a thread of Lwt: the end of a file is what its server says. *)
 let seek_end fd offset =

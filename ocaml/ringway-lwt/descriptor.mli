@@ -20,7 +20,8 @@ val openfile : string -> Unix.open_flag list -> Unix.file_perm -> t Lwt.t
 (** Fails as [Lwt_unix.openfile] does. *)
 
 val close : Unix.file_descr -> unit Lwt.t
-(** No operation on the descriptor may be in flight. The promise cannot be cancelled. *)
+(** No operation on the descriptor may be in flight. The promise cannot be cancelled. If no queue
+    can be created, the call closes the descriptor itself, which may block. *)
 
 val close_later : Unix.file_descr -> unit
 (** {!close} of a descriptor that nobody waits for. *)

@@ -37,8 +37,9 @@ type t = {
   (* By slot; where there is none, [no_request] or one that is [Idle]. Slots are used in order, so
      it is as long as the most operations that were in flight, at least. *)
   mutable requests : request array;
-  (* Requests that found the queue full, in order. *)
-  mutable backlog : request Stdlib.Queue.t;
+  (* Requests that found the queue full, in order. Always the same object: a thread may be about to
+     add to it. *)
+  backlog : request Stdlib.Queue.t;
   (* The number of [Withdrawn] ones. *)
   mutable withdrawn : int;
   (* Requests that were cancelled while another thread was [inside]. *)
@@ -114,6 +115,12 @@ let create queue =
   }
 
 let queue t = t.queue
+
+let has_only_polls t =
+  let is_no_file request = request.is_poll || not (is_pending request) in
+  Array.for_all is_no_file t.requests
+  && Stdlib.Queue.fold (fun all request -> all && is_no_file request) true t.backlog
+
 let is_forked t = t.fork_generation <> fork_generation ()
 
 let in_flight t =
@@ -262,6 +269,21 @@ let close_with t ~failed =
       Lwt.on_success (Lwt.pause ()) (fun () -> call_all t Orphaned ended)
   end
 
+(* Requests that another thread has added while the queue was being closed. *)
+let end_backlog t =
+  let ended = Stdlib.Queue.create () in
+  let rec collect () =
+    match Stdlib.Queue.peek_opt t.backlog with
+    | None -> ()
+    | Some request ->
+        Stdlib.Queue.add (request, unknown) ended;
+        request.state <- Orphaned;
+        ignore (Stdlib.Queue.pop t.backlog);
+        collect ()
+  in
+  collect ();
+  Lwt.on_success (Lwt.pause ()) (fun () -> call_all t Orphaned ended)
+
 let abandon t = close_with t ~failed:false
 
 let fail t exn =
@@ -329,7 +351,9 @@ let push t request =
 let add_to_backlog t request =
   (* In this order, because a signal handler may raise in add. *)
   Stdlib.Queue.add request t.backlog;
-  request.state <- Backlog
+  request.state <- Backlog;
+  (* By another thread, meanwhile: nobody looks into its backlog any more. *)
+  if t.closed then end_backlog t
 
 let restart t request =
   if is_busy t then begin
@@ -412,11 +436,12 @@ let rec deliver_withdrawn t =
         Stdlib.Queue.add (request, request.early) withdrawn
       else Stdlib.Queue.add request kept)
     t.backlog;
-  (* A finaliser may have added one, or withdrawn one. *)
+  (* A finaliser or another thread may have added one, or withdrawn one. *)
   if Stdlib.Queue.length t.backlog <> length || t.withdrawn <> count then deliver_withdrawn t
   else begin
-    t.backlog <- kept;
     t.withdrawn <- 0;
+    Stdlib.Queue.clear t.backlog;
+    Stdlib.Queue.transfer kept t.backlog;
     call_all t Withdrawn withdrawn
   end
 
@@ -465,7 +490,7 @@ let submit_and_wait t ~block ~timeout_ns =
     enter t (fun () -> Queue.wait t.queue ~min:(if block then 1 else 0) ~timeout_ns)
   with
   | () -> ()
-  | exception Queue.Error { error = ENOMEM; _ } ->
+  | exception Queue.Error { error = ENOMEM | EAGAIN | EBUSY; _ } ->
       (* Temporary: nothing is lost. Do not keep the processor busy until it has passed. *)
       t.unsubmitted <- true;
       Unix.sleepf 0.001
@@ -482,7 +507,11 @@ let rec drive_rounds t left =
   let before = t.delivered in
   submit_and_wait t ~block:false ~timeout_ns:0;
   deliver t;
-  if t.closed || t.delivered = before then t.more <- t.unsubmitted
+  if t.closed || t.delivered = before then begin
+    t.more <- t.unsubmitted;
+    (* Nothing ends the wait for what the kernel has not taken yet. *)
+    if t.unsubmitted then ignore (Lwt.pause ())
+  end
   else begin
     (* Promises were resolved: the loop must not block before it has seen that. *)
     ignore (Lwt.pause ());
@@ -528,6 +557,25 @@ let attach t =
     t.more <- true
   end
 
+let attach_or_abandon t =
+  try attach t
+  with exn ->
+    abandon t;
+    raise exn
+
+let rec attach_later t =
+  Lwt.on_success (Lwt.pause ()) (fun () ->
+      if is_alive t && is_busy t then begin
+        (* The other thread is back in a moment. *)
+        wake ();
+        attach_later t
+      end
+      else begin
+        if is_current t then set_current None;
+        (* Without a descriptor nobody could drive it: its operations end, and tell so. *)
+        try attach_or_abandon t with Queue.Error _ -> ()
+      end)
+
 let rec create_queue () =
   match !backends with
   | [] -> Queue.create ()
@@ -551,10 +599,7 @@ let rec current () =
       let queue = create_queue () in
       let t = create queue in
       (* It may find no descriptor. Nobody would drive a dispatcher that is not attached. *)
-      (try attach t
-       with exn ->
-         abandon t;
-         raise exn);
+      attach_or_abandon t;
       set_current (Some t);
       t
 

@@ -116,6 +116,9 @@ val cancel : t -> request -> unit
 val in_flight : t -> int
 (** Requests whose callback has not been called. *)
 
+val has_only_polls : t -> bool
+(** Nothing is in flight but operations of {!prepare_poll}. *)
+
 val spend : t -> int -> bool
 (** [spend t bytes] permits the caller to transfer so many bytes at once, without the queue. It
     returns [false] when the budget of this iteration of the loop is spent, so that a program that
@@ -126,8 +129,8 @@ val spend : t -> int -> bool
 val submit_and_wait : t -> block:bool -> timeout_ns:int -> unit
 (** Submits what was started and, if [block], waits for a completion, at most [timeout_ns]
     (negative: without limit). Does not wait if something is left to {!deliver}, or if nothing is in
-    flight. Returns early if the kernel is short of memory; what was not submitted is submitted by
-    the next call.
+    flight. Returns early if the kernel is short of memory or takes nothing at the moment; what was
+    not submitted is submitted by the next call.
 
     @raise Ringway.Queue.Error if the queue has failed. The dispatcher is closed then, and no longer
     current; callbacks are called after the next pause, with the results of operations that have
@@ -147,6 +150,11 @@ val guard : ('a -> unit) -> 'a -> unit
 
 val attach : t -> unit
 (** Lets Lwt's engine drive the dispatcher. Does nothing if it is attached or closed. *)
+
+val attach_later : t -> unit
+(** {!attach}es the dispatcher after the next pause, when Lwt's engine has been replaced. If it is
+    {!current}, it is no longer then, and closes when its operations have ended. If it cannot be
+    attached, it is {!abandon}ed. *)
 
 val detach : t -> unit
 (** Ends {!attach}. *)

@@ -286,24 +286,21 @@ let rec renew t =
 and make_current t =
   Dispatcher.set_current (Some t.dispatcher) ~renew:(fun () -> if not t.failed then renew t)
 
-(* File operations in flight go on under the next engine, which is not in place yet. *)
+(* File operations in flight go on under the next engine. It is not in place yet, and what a
+   callback registered here would be lost with this one: none is called. The dispatcher stays the
+   current one for the same reason; a new one would be attached to this engine. *)
 let cleanup t =
   let dispatcher = t.dispatcher in
-  Dispatcher.set_current None;
-  let attach_later () =
-    Lwt.on_success (Lwt.pause ()) (fun () -> Dispatcher.attach dispatcher)
+  let goes_on =
+    Dispatcher.is_busy dispatcher
+    || (Dispatcher.is_usable dispatcher && not (Dispatcher.has_only_polls dispatcher))
   in
-  if t.failed then Dispatcher.abandon dispatcher
-  else if Dispatcher.is_busy dispatcher then attach_later ()
-  else if not (Dispatcher.is_usable dispatcher) then Dispatcher.abandon dispatcher
-  else
-    match
-      Dispatcher.submit_and_wait dispatcher ~block:false ~timeout_ns:0;
-      Dispatcher.deliver dispatcher
-    with
-    | exception Queue.Error _ -> ()
-    | () when Dispatcher.in_flight dispatcher = 0 -> Dispatcher.abandon dispatcher
-    | () -> attach_later ()
+  if t.failed || not goes_on then Dispatcher.abandon dispatcher
+  else begin
+    Dispatcher.set_current (Some dispatcher);
+    submit t;
+    Dispatcher.attach_later dispatcher
+  end
 
 (* ---- An iteration -------------------------------------------------------------------------- *)
 
@@ -397,6 +394,15 @@ let refuse reason =
   last_failure := reason;
   Error reason
 
+(* libev may be on the stack, and goes on with its loop when the callback returns. *)
+let destroy_later (engine : Lwt_engine.t) =
+  let hook = ref None in
+  let destroy () =
+    Option.iter Lwt_main.Enter_iter_hooks.remove !hook;
+    engine#destroy
+  in
+  hook := Some (Lwt_main.Enter_iter_hooks.add_first destroy)
+
 let install () =
   if installed () then Ok ()
   else
@@ -407,9 +413,11 @@ let install () =
         | exception ((Queue.Error _ | Invalid_argument _) as exn) -> refuse (describe exn)
         | t ->
             let engine = (new engine t :> Lwt_engine.t) in
+            let previous = Lwt_engine.get () in
             current := Some (engine, t);
-            Lwt_engine.set engine;
+            Lwt_engine.set ~destroy:false engine;
             make_current t;
+            destroy_later previous;
             Ok ())
 
 let remove () =

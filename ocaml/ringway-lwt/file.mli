@@ -16,7 +16,8 @@
       forms continue them.
     - {b The current position.} {!read}, {!write} and {!lseek} and their forms are performed one
       after another, in the order of the calls. {!pread} and {!pwrite} do not use the position and
-      are performed concurrently.
+      are performed concurrently. A pipe, a terminal or a socket has no position: its reads are
+      performed one after another, and so are its writes, at the same time as the reads.
 
     Ranges outside of a buffer are [Invalid_argument], which the functions raise at once. *)
 

@@ -16,6 +16,12 @@ type group = {
   mutable cancel : unit -> unit;
 }
 
+(* Transfers that are performed one after another. *)
+type turns = {
+  (* Sleeps until the last of them has ended. *)
+  mutable last : unit Lwt.t;
+}
+
 module Int_map = Map.Make (Int)
 
 type t = {
@@ -39,8 +45,10 @@ type t = {
   mutable next_syncs : group option;
   (* An error of a sync that nobody waited for any more; 0: none. The kernel reports it once. *)
   mutable unreported : int;
-  (* Sleeps until the last operation at the current position has ended. *)
-  mutable position : unit Lwt.t;
+  (* Of operations at the current position: the same for both. A file without one has a turn for
+     each direction, since a read may wait for ever. *)
+  reads : turns;
+  writes : turns;
   (* Of files that are not seekable: how to cancel each operation. *)
   mutable next_key : int;
   mutable cancels : (unit -> unit) Int_map.t;
@@ -71,6 +79,8 @@ let ended t result =
 
 let create ?(dont_cache = false) fd =
   let seekable = is_seekable fd in
+  let reads = { last = Lwt.return_unit } in
+  let writes = if seekable then reads else { last = Lwt.return_unit } in
   let rec t =
     {
       fd;
@@ -85,7 +95,8 @@ let create ?(dont_cache = false) fd =
       syncing = false;
       next_syncs = None;
       unreported = 0;
-      position = Lwt.return_unit;
+      reads;
+      writes;
       next_key = 0;
       cancels = Int_map.empty;
     }
@@ -126,7 +137,7 @@ let run t ?on_end name operation finish =
   let promise = Promise.run ?on_end ?on_result:t.on_result name "" operation finish in
   if t.seekable then promise else interruptible t name promise
 
-let in_turn t go =
+let in_turn t turns go =
   let turn, next = Lwt.wait () in
   let on_result result =
     if Lwt.is_sleeping turn then begin
@@ -142,8 +153,8 @@ let in_turn t go =
       raise exn
   in
   (* Nothing is allocated from here on, so no finaliser takes the same turn. *)
-  let previous = t.position in
-  t.position <- turn;
+  let previous = turns.last in
+  turns.last <- turn;
   t.users <- t.users + 1;
   if not (Lwt.is_sleeping previous) then go ()
   else
@@ -159,10 +170,13 @@ let in_turn t go =
       raise exn
 
 (* An operation at [pos]. *)
-let run_at t ?on_end ~pos name operation finish =
-  if pos <> Operation.current_position || not t.seekable then run t ?on_end name operation finish
+let run_at t turns ?on_end ~pos name operation finish =
+  if pos <> Operation.current_position then run t ?on_end name operation finish
   else
-    in_turn t (fun ~on_result -> Promise.run ?on_end ~on_result name "" operation finish)
+    let promise =
+      in_turn t turns (fun ~on_result -> Promise.run ?on_end ~on_result name "" operation finish)
+    in
+    if t.seekable then promise else interruptible t name promise
 
 (* Reads from the page cache, as Page_cache does. Not if an operation at the current position is in
    flight, which comes first. *)
@@ -171,7 +185,7 @@ let read_cached t name memory off len ~pos =
     is_cached t
     (* A read of no bytes may still fail. *)
     && len > 0
-    && (pos <> Operation.current_position || not (Lwt.is_sleeping t.position))
+    && (pos <> Operation.current_position || not (Lwt.is_sleeping t.reads.last))
     && Dispatcher.spend (Promise.dispatcher name "") len
   then
     match memory with
@@ -188,11 +202,11 @@ let read_queued t ~name ~exact memory off len ~pos had =
   match memory with
   | Bigarray buffer ->
       let operation = flags t exact (Operation.read t.fd buffer ~off ~len ~pos) in
-      run_at t ~pos name operation finish
+      run_at t t.reads ~pos name operation finish
   | Bytes bytes ->
       let buffer = Buffer_pool.take len in
       let operation = flags t exact (Operation.read t.fd buffer ~off:0 ~len ~pos) in
-      run_at t
+      run_at t t.reads
         ~on_end:(fun () -> Buffer_pool.give buffer)
         ~pos name operation
         (fun more ->
@@ -218,16 +232,17 @@ let write t ~name ~exact memory off len ~pos =
   match memory with
   | Bigarray buffer ->
       let operation = flags t exact (Operation.write t.fd buffer ~off ~len ~pos) in
-      run_at t ~pos name operation Fun.id
+      run_at t t.writes ~pos name operation Fun.id
   | Bytes bytes ->
       let buffer = Buffer_pool.take len in
       Buffer.blit_from_bytes bytes off buffer 0 len;
       let operation = flags t exact (Operation.write t.fd buffer ~off:0 ~len ~pos) in
-      run_at t ~on_end:(fun () -> Buffer_pool.give buffer) ~pos name operation Fun.id
+      run_at t t.writes ~on_end:(fun () -> Buffer_pool.give buffer) ~pos name operation Fun.id
 
 (* SEEK_END may ask a server. *)
 let seek t offset whence =
-  in_turn t (fun ~on_result ->
+  let turns = if t.seekable then t.reads else { last = Lwt.return_unit } in
+  in_turn t turns (fun ~on_result ->
       let result =
         match whence with
         | Unix.SEEK_END -> Descriptor.seek_end t.fd offset

@@ -1,5 +1,6 @@
 (** An open descriptor and the operations on it. It takes care that operations at the current
-    position are performed one after another, and that the descriptor is not closed before its
+    position are performed one after another, as are the reads of a file without one, and its
+    writes, and that the descriptor is not closed before its
     operations have ended: its number could otherwise become that of another file. Checks no
     arguments; {!File} and {!Files_unix} do. *)
 

@@ -125,15 +125,21 @@ let rec collect t now =
     collect t now
   end
 
+(* The first time of the rhythm after [now]; one without a period is due in each [run]. *)
+let next_time timer now =
+  if timer.period = 0 then now
+  else if timer.period > never - timer.time then never
+  else
+    let next = timer.time + timer.period in
+    if next > now then next else next + ((((now - next) / timer.period) + 1) * timer.period)
+
 let rec call_due t now call =
   match Queue.take_opt t.due with
   | None -> ()
   | Some timer ->
       if not timer.removed then begin
         if timer.period >= 0 then begin
-          timer.time <-
-            (if timer.period > never - timer.time then never
-            else max now (timer.time + timer.period));
+          timer.time <- next_time timer now;
           insert t timer
         end;
         call timer.callback

@@ -27,8 +27,9 @@ val next : t -> int
 val run : t -> now:int -> ((unit -> unit) -> unit) -> unit
 (** [run t ~now call] applies [call] to the callbacks of all timers that are due at [now], by time,
     those of equal time in the order in which they were added. Timers that callbacks add are not
-    among them. A repeating timer that is late is due again at [now], not once for each period that
-    was missed.
+    among them. A repeating timer that is late keeps its rhythm: it is due again at the first of its
+    times after [now], not once for each period that was missed. One with a period of 0 is due again
+    at [now].
 
     If [call] raises, [run] raises the same, and the next {!run} calls the rest. *)
 

@@ -15,5 +15,5 @@ cp "$libdir/libringway.a" libringway.a
 chmod u+w libringway.a
 cp "$includedir/ringway.h" ringway.h
 chmod u+w ringway.h
-"$@" -shared -o dllringway.so -Wl,--whole-archive libringway.a -Wl,--no-whole-archive \
-	-lpthread -ldl -lm -lgcc_s
+"$@" -shared -Wl,-z,nodelete -o dllringway.so \
+	-Wl,--whole-archive libringway.a -Wl,--no-whole-archive -lpthread -ldl -lm -lgcc_s

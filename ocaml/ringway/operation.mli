@@ -27,7 +27,8 @@ val read : Unix.file_descr -> Buffer.t -> off:int -> len:int -> pos:int -> t
 (** [pread(2)] of [len] bytes into the buffer from [off] on; [read(2)] if [pos] is
     {!current_position}. Result: bytes; 0 at the end of the file.
 
-    @raise Invalid_argument if the range is outside of the buffer or [pos] is negative. *)
+    @raise Invalid_argument if the range is outside of the buffer, or [pos] is negative and not
+    {!current_position}. *)
 
 val write : Unix.file_descr -> Buffer.t -> off:int -> len:int -> pos:int -> t
 (** [pwrite(2)], or [write(2)] at {!current_position}. Result: bytes.

@@ -10,8 +10,10 @@
     - {b Domains and threads.} A queue belongs to the domain that created it, or to the last that
       called {!adopt}. Its functions, except {!close} and {!adopt}, raise {!Misuse} in another
       domain. All raise it while another thread is inside one of them.
-    - {b Blocking.} {!push} and {!cancel} make no system call. {!submit}, {!wait}, {!reap},
-      {!create} and {!close} release the runtime lock. Only {!wait}, {!reap} and {!close} wait.
+    - {b Blocking.} {!push} and {!cancel} do not wait. A push may ask the kernel about a file
+      or its file system with short system calls, and hand an operation to a thread. {!submit},
+      {!wait}, {!reap}, {!create} and {!close} release the runtime lock. Only {!wait}, {!reap} and
+      {!close} wait.
     - {b Signals.} A signal ends {!wait} and {!reap} early, and its handler runs. A signal that
       arrives just before the wait begins does not: a program that depends on it writes to a
       descriptor from its handler and polls that. A handler may raise, and may use the queue.
@@ -141,8 +143,8 @@ val submit : t -> unit
 (** Submits all pushed operations and cancellations, with one system call on io_uring and Linux AIO.
     Does not wait.
 
-    @raise Error if the system call fails: [ENOMEM] is temporary, others mean that the queue has
-    failed. No operation is lost; after a failure, {!close} the queue. *)
+    @raise Error if the system call fails: [ENOMEM], [EAGAIN] and [EBUSY] are temporary, others
+    mean that the queue has failed. No operation is lost; after a failure, {!close} the queue. *)
 
 val cancel : t -> op -> bool
 (** Requests that an operation be cancelled; the request is submitted by the next {!submit}, {!wait}

@@ -925,7 +925,7 @@ value ringway_ml_in_flight(value handle)
 	return Val_long(queue->capacity - queue->free_count);
 }
 
-/* Fills an array of 10 integers. */
+/* Fills an array of 8 integers. */
 value ringway_ml_stats(value handle, value numbers)
 {
 	struct queue *queue = Queue_val(handle);

@@ -107,6 +107,8 @@ void AsyncRead::Wait()
 
 void AsyncRead::Cancel()
 {
+	if (queue_->IsForked())
+		return;
 	ThreadQueue::Guard guard(queue_);
 
 	if (in_flight_ && queue_->get() != nullptr)

@@ -2,6 +2,8 @@
 // How a thread gets a queue, waits on it, and passes it on, and what happens when a queue fails.
 #include "thread_queue.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -38,11 +40,20 @@ constexpr std::chrono::milliseconds kRetryDelay{1};
 
 std::atomic<uint64_t> next_id{1};
 
+std::atomic<uint64_t> forks{0};
+const int forks_are_counted = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+
 // Set when this thread's QueuesOfThread is destroyed. Destructors of the thread that run later read
 // without a queue. (A bool has no destructor, so it stays valid until the thread ends.)
 thread_local bool thread_is_ending = false;
 
 } // namespace
+
+uint64_t ForkGeneration()
+{
+	static_cast<void>(forks_are_counted);
+	return forks.load(std::memory_order_relaxed);
+}
 
 // The queues of a thread: an entry for each file system that it reads from.
 struct QueuesOfThread {
@@ -87,36 +98,29 @@ thread_local QueuesOfThread queues_of_thread;
 
 } // namespace
 
-void ThreadQueue::Lock()
-{
-	waiters_.fetch_add(1);
-	lock_.lock();
-	waiters_.fetch_sub(1);
-}
-
 bool ThreadQueue::WaitUntilCleared(const bool& flag)
 {
 	int retries = kMaxRetries;
 
-	Lock();
+	if (IsForked())
+		return !flag;
+	lock_.lock();
 	while (flag && queue_ != nullptr) {
 		// This may also complete reads of other threads; each records its own result.
 		const int reaped = ringway_reap(queue_, 1, kWaitNs);
-		if ((reaped == -ENOMEM || reaped == -EAGAIN) && retries > 0) {
+		if ((reaped == -ENOMEM || reaped == -EAGAIN || reaped == -EBUSY) && retries > 0) {
 			retries--;
 			lock_.unlock();
 			std::this_thread::sleep_for(kRetryDelay);
-			Lock();
+			lock_.lock();
 			continue;
 		}
 		retries = kMaxRetries;
 		if (reaped < 0)
 			Fail();
-		else if (flag && waiters_.load() > 0) {
+		else if (flag && lock_.IsWanted()) {
 			lock_.unlock();
-			while (waiters_.load() > 0) // std::mutex is not fair
-				std::this_thread::yield();
-			Lock();
+			lock_.lock();
 		}
 	}
 	const bool cleared = !flag;
@@ -143,7 +147,7 @@ void ThreadQueue::Fail()
 
 bool ThreadQueue::IsIdle()
 {
-	std::unique_lock<std::mutex> guard(lock_, std::try_to_lock);
+	std::unique_lock<FairLock> guard(lock_, std::try_to_lock);
 
 	return guard.owns_lock() && queue_ != nullptr && ringway_in_flight(queue_) == 0;
 }
@@ -254,13 +258,15 @@ ThreadQueue* Queues::Acquire()
 
 void Queues::Release(ThreadQueue* queue)
 {
+	if (IsForked())
+		return;
 	std::lock_guard<std::mutex> guard(lock_);
 	released_.push_back(queue);
 }
 
 ThreadQueue* Queues::ForThisThread()
 {
-	if (thread_is_ending)
+	if (thread_is_ending || IsForked())
 		return nullptr;
 	QueuesOfThread::Entry* entry = queues_of_thread.Find(id_);
 	if (entry == nullptr)
@@ -289,9 +295,12 @@ void Queues::RecordFailure(const std::string& reason)
 
 FileSystemStats Queues::Stats() const
 {
-	std::lock_guard<std::mutex> guard(lock_);
 	FileSystemStats sum;
 
+	sum.fallbacks = fallbacks_;
+	if (IsForked())
+		return sum;
+	std::lock_guard<std::mutex> guard(lock_);
 	sum.queues = all_.size();
 	for (const std::unique_ptr<ThreadQueue>& queue : all_) {
 		sum.batches += queue->batches;
@@ -299,12 +308,13 @@ FileSystemStats Queues::Stats() const
 		sum.async_reads += queue->async_reads;
 		sum.aborted += queue->aborted;
 	}
-	sum.fallbacks = fallbacks_;
 	return sum;
 }
 
 std::string Queues::Explain() const
 {
+	if (IsForked())
+		return "a forked child: RocksDB's file reads";
 	std::lock_guard<std::mutex> guard(lock_);
 
 	if (last_failure_.empty())

@@ -17,6 +17,7 @@
 #define RINGWAY_ROCKSDB_THREAD_QUEUE_H
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -30,13 +31,61 @@ namespace ringway {
 
 class Queues;
 
+// How many forks have made this process, counted from the load of this library. A forked child does
+// not take the locks of its parent: a thread that it does not have may hold them for ever.
+uint64_t ForkGeneration();
+
+// A lock that threads get in the order in which they ask for it. std::mutex is not fair: a thread
+// that releases it and takes it again would keep it from those that sleep.
+class FairLock {
+public:
+	void lock()
+	{
+		std::unique_lock<std::mutex> guard(mutex_);
+		const uint64_t ticket = next_++;
+
+		turn_.wait(guard, [&] { return ticket == serving_; });
+	}
+
+	bool try_lock()
+	{
+		std::lock_guard<std::mutex> guard(mutex_);
+		const bool free = next_ == serving_;
+
+		next_ += free ? 1 : 0;
+		return free;
+	}
+
+	void unlock()
+	{
+		std::lock_guard<std::mutex> guard(mutex_);
+
+		serving_++;
+		turn_.notify_all();
+	}
+
+	// The holder asks whether another thread waits for the lock.
+	bool IsWanted()
+	{
+		std::lock_guard<std::mutex> guard(mutex_);
+
+		return next_ - serving_ > 1;
+	}
+
+private:
+	std::mutex mutex_;
+	std::condition_variable turn_;
+	uint64_t next_ = 0;    // the ticket of the next thread
+	uint64_t serving_ = 0; // the ticket of the thread that holds the lock, or may take it
+};
+
 // A queue and its lock. Everything but the counters is accessed with the lock held.
 class ThreadQueue {
 public:
 	// Holds the lock of a queue.
 	class Guard {
 	public:
-		explicit Guard(ThreadQueue* queue) : queue_(queue) { queue_->Lock(); }
+		explicit Guard(ThreadQueue* queue) : queue_(queue) { queue_->lock_.lock(); }
 		Guard(const Guard&) = delete;
 		Guard& operator=(const Guard&) = delete;
 		~Guard() { queue_->lock_.unlock(); }
@@ -64,6 +113,10 @@ public:
 	// completes: the reads in flight are the parent's.) The caller holds the lock.
 	void Fail();
 
+	// In a forked child of the process that created the queue: its reads are the parent's, and
+	// its lock may never be released.
+	bool IsForked() const { return generation_ != ForkGeneration(); }
+
 	// True if no thread holds the lock and no read is in flight. Does not wait.
 	bool IsIdle();
 
@@ -73,11 +126,9 @@ public:
 	std::atomic<uint64_t> aborted{0};
 
 private:
-	void Lock();
-
 	Queues* const queues_;
-	std::mutex lock_;
-	std::atomic<unsigned> waiters_{0}; // threads that wait for the lock
+	const uint64_t generation_ = ForkGeneration();
+	FairLock lock_;
 	ringway_queue* queue_;
 };
 
@@ -94,9 +145,9 @@ public:
 	rocksdb::Status Start();
 
 	// The queue of the calling thread. It is valid while this object and the thread exist. NULL
-	// if no queue can be created now, for example because of RLIMIT_MEMLOCK, which limits the
-	// memory of rings. The caller then falls back to RocksDB's file. Explain() has the reason,
-	// and the first one is printed to standard error.
+	// in a forked child, and if no queue can be created now, for example because of
+	// RLIMIT_MEMLOCK, which limits the memory of rings. The caller then falls back to RocksDB's
+	// file. Explain() has the reason, and the first one is printed to standard error.
 	ThreadQueue* ForThisThread();
 
 	// Counts a MultiRead or ReadAsync that was done without a queue.
@@ -111,6 +162,8 @@ public:
 private:
 	friend struct QueuesOfThread;
 
+	bool IsForked() const { return generation_ != ForkGeneration(); }
+
 	ThreadQueue* Acquire();
 	void Release(ThreadQueue* queue);
 	rocksdb::Status Create(std::unique_ptr<ThreadQueue>* created);
@@ -118,7 +171,8 @@ private:
 	const FileSystemOptions options_;
 	const uint64_t
 	    id_; // unique in the process, so that a thread never confuses two file systems
-	mutable std::mutex lock_;
+	const uint64_t generation_ = ForkGeneration();
+	mutable std::mutex lock_; // not taken in a forked child
 	std::vector<std::unique_ptr<ThreadQueue>> all_;
 	std::vector<ThreadQueue*> released_; // queues without a thread
 	std::string explanation_;

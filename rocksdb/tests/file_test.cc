@@ -947,6 +947,35 @@ TEST_EACH_BACKEND(reads_in_flight_fail_in_a_forked_child)
 		CHECK_EQUAL(read->bytes.size(), size_t{100});
 }
 
+// Another thread holds the lock of the queue while the process forks.
+TEST_EACH_BACKEND(reads_in_a_forked_child_of_a_waiting_thread)
+{
+	Hanging test(backend);
+
+	test.Submit();
+	std::thread waiting([&] { Poll(test.fs, test.reads, {0}); });
+	std::this_thread::sleep_for(std::chrono::milliseconds(50));
+	const pid_t child = fork();
+	if (child == 0) {
+		alarm(10);
+		try {
+			test.ReadOthers();
+			Abort(test.fs, test.reads, {0});
+			test.reads[0]->Delete();
+		} catch (const test::Failure& failure) {
+			std::fprintf(stderr, "child: %s\n", failure.what());
+			_exit(1);
+		}
+		_exit(0);
+	}
+	int status = -1;
+	const pid_t waited = waitpid(child, &status, 0);
+	test.fifo.Write(100);
+	waiting.join();
+	CHECK_EQUAL(waited, child);
+	CHECK_EQUAL(status, 0);
+}
+
 // Like RocksDB's own file system when it is built with io_uring: its files return handles of their
 // own. With `none_left`, opening a file leaves no descriptor for ours.
 class WithHandles : public rocksdb::FileSystemWrapper {

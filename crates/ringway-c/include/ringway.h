@@ -20,9 +20,9 @@
  *	ringway_destroy(&queue);
  *
  * RESULTS   Functions that can fail return 0 or more on success and minus an errno on failure.
- *           They do not set errno. ringway_last_error() describes the failure in words, with a fix
- *           where one is known. An operation's own result arrives in its completion, in the same
- *           form, and is the same on every backend.
+ *           errno means nothing after a call. ringway_last_error() describes the failure in words,
+ *           with a fix where one is known. An operation's own result arrives in its completion, in
+ *           the same form, and is the same on every backend.
  *
  * MEMORY    From ringway_push() until the completion is delivered, keep valid: the bytes of
  *           buffers, the struct statx, and the open descriptor. ringway_push() copies the
@@ -36,10 +36,11 @@
  *           may be called from any thread.
  *
  * CALLBACKS A callback may call every function on its queue except ringway_reap(),
- *           ringway_reap_into() and ringway_destroy(), which return -EDEADLK. At least one push
- *           succeeds in it, because a completion frees its slot before it is delivered. A callback
- *           must return: longjmp() out of one leaks memory and leaves the queue unable to reap; a
- *           C++ exception terminates the program.
+ *           ringway_reap_into() and ringway_destroy(), which return -EDEADLK. In ringway_reap() at
+ *           least one push succeeds in it, because a completion frees its slot before it is
+ *           delivered; in ringway_destroy() pushes return -ESHUTDOWN. A callback must return:
+ *           longjmp() out of one leaks memory and leaves the queue unable to reap; a C++ exception
+ *           terminates the program.
  *
  * FORK      A queue belongs to the process that created it. In a forked child, functions that can
  *           fail return -ECHILD. ringway_destroy() frees the child's copy and closes the

@@ -1,6 +1,6 @@
 #!/bin/sh
 # exports.sh HEADER STATIC SHARED SONAME: checks that both libraries export exactly the functions
-# that the header declares.
+# that the header declares, and the flags of the shared one.
 set -eu
 header=$1 static=$2 shared=$3 soname=$4
 scratch=$(mktemp -d)
@@ -36,6 +36,10 @@ fi
 found=$("${CROSS_COMPILE:-}objdump" -p "$shared" | awk '$1 == "SONAME" { print $2 }')
 if [ "$found" != "$soname" ]; then
     echo "the soname is ${found:-missing}, not $soname" >&2
+    failed=1
+fi
+if ! "${CROSS_COMPILE:-}readelf" -d "$shared" | grep -q NODELETE; then
+    echo "dlclose(3) would unmap the code of the library's threads" >&2
     failed=1
 fi
 [ $failed -ne 0 ] || echo "exports: $(wc -l <"$scratch/header") functions in both libraries"

@@ -6,6 +6,7 @@ use crate::error::{Failure, to_result, to_return_value};
 use crate::opcode;
 use crate::queue_handle::{QueueHandle, handle_mut, handle_ref};
 use crate::records::Records;
+use crate::waited_reads::is_waited;
 use libc::{c_int, c_uint};
 use ringway_core::Completions;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -148,7 +149,8 @@ fn pass_on(
     completions: Completions<'_>,
     mut each: impl FnMut(Completion) -> bool,
 ) {
-    for done in completions {
+    // Reads of ringway_multi_read() are no operations of the caller.
+    for done in completions.filter(|done| !is_waited(done.user_data)) {
         let record = records.take(done.user_data);
         let (id, opcode) = (done.id.to_bits() as i64, done.opcode);
         let result = match done.result {

@@ -13,8 +13,19 @@ use std::time::Duration;
 /// Numbers of records never have this bit.
 const WAITED: u64 = 1 << 63;
 
-/// How often a wait that fails with ENOMEM is retried, a millisecond apart.
-const ENOMEM_RETRIES: u32 = 100;
+/// How often a wait that fails with an error that passes is retried, a millisecond apart.
+const RETRIES: u32 = 100;
+
+/// Whether the kernel has no memory, or takes nothing, at the moment.
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
+}
+
+/// Whether a completion with this user data is that of such a read. After the queue was closed it
+/// may arrive when nobody waits any more.
+pub fn is_waited(user_data: u64) -> bool {
+    user_data & WAITED != 0
+}
 
 /// The reads of one call.
 #[derive(Debug, Default)]
@@ -50,12 +61,11 @@ impl WaitedReads {
         done: Done<'_>,
     ) -> io::Result<()> {
         let before = self.in_flight;
-        let mut retries = ENOMEM_RETRIES;
+        let mut retries = RETRIES;
         while before - self.in_flight < some {
             let missing = some - (before - self.in_flight);
             match self.take(handle, missing, done) {
-                // The kernel is out of memory at the moment.
-                Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && retries > 0 => {
+                Err(error) if is_transient(&error) && retries > 0 => {
                     retries -= 1;
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -71,14 +81,10 @@ impl WaitedReads {
     }
 
     fn take(&mut self, handle: &mut QueueHandle, missing: usize, done: Done<'_>) -> io::Result<()> {
-        handle.queue.reap_matching(
-            missing,
-            |number| number & WAITED != 0,
-            |read| {
-                self.in_flight = self.in_flight.saturating_sub(1);
-                done((read.user_data & !WAITED) as usize, to_result(read.result));
-            },
-        )
+        handle.queue.reap_matching(missing, is_waited, |read| {
+            self.in_flight = self.in_flight.saturating_sub(1);
+            done((read.user_data & !WAITED) as usize, to_result(read.result));
+        })
     }
 
     /// Closes the queue after the backend has failed, so that the kernel releases the buffers. It

@@ -266,6 +266,88 @@ let test_remove_in_flight () =
   int "ends under ours" 4 (Lwt_main.run second);
   close_both (input, output)
 
+(* What ends while the engine goes, and starts something in its turn: a timer that would be lost
+   with the engine, and operations that would find no dispatcher, or one of a loop that is gone. *)
+let test_remove_goes_on () =
+  let input, output = Unix.pipe ~cloexec:true () in
+  let file = File.of_unix_file_descr input in
+  let buffer = Ringway.Buffer.create 4 in
+  let read =
+    let* n = File.read file buffer 0 4 in
+    let* () = Lwt_unix.sleep 0.001 in
+    let* more = File.read file buffer 0 4 in
+    Lwt.return (n + more)
+  in
+  Lwt_engine.iter false;
+  write_all output "data";
+  Engine.remove ();
+  bool "no callback in remove" true (Lwt.is_sleeping read);
+  write_all output "more";
+  int "both" 8 (Lwt_main.run read);
+  Lwt_main.run (File.close file);
+  Unix.close output
+
+(* In a continuation, as a program does it: the second sync starts when the first one ends, and the
+   second write of a flush when the first one does. *)
+let test_remove_in_continuation () =
+  let path = Filename.temp_file "ringway" ".remove" in
+  Lwt_main.run
+    (let* file = File.openfile path [ Unix.O_RDWR ] 0 in
+     let* () = File.write_exactly_string file (String.make 8192 'x') 0 8192 in
+     let first = File.fsync file in
+     let second = File.fsync file in
+     let* writer = Ringway_lwt.Writer.open_file ~buffer_size:4_000_000 (path ^ ".writer") in
+     let* () = Ringway_lwt.Writer.write writer (String.make 4_000_000 'x') in
+     let flushed = Ringway_lwt.Writer.flush writer in
+     let* () = Lwt.pause () in
+     let* () = Lwt.pause () in
+     Unix.sleepf 0.05;
+     Engine.remove ();
+     let* () = first in
+     let* () = second in
+     let* () = flushed in
+     let* () = Ringway_lwt.Writer.close writer in
+     File.close file);
+  int "flushed" 4_000_000 (Unix.stat (path ^ ".writer")).st_size;
+  List.iter Sys.remove [ path; path ^ ".writer" ]
+
+(* ---- Installing while the loop of another engine runs --------------------------------------- *)
+
+(* Descriptors of the epoll instances of libev. *)
+let epolls () =
+  let is_epoll number =
+    match Unix.readlink ("/proc/self/fd/" ^ number) with
+    | target -> target = "anon_inode:[eventpoll]"
+    | exception Unix.Unix_error _ -> false
+  in
+  List.length (List.filter is_epoll (Array.to_list (Sys.readdir "/proc/self/fd")))
+
+(* Callbacks of libev that resolve a promise. dune lets malloc overwrite what is freed. *)
+let installs_in event () =
+  Engine.remove ();
+  let before = epolls () in
+  let others = List.init 20 (fun _ -> Lwt_unix.sleep 0.0100001) in
+  Lwt_main.run
+    (let* () = event () in
+     install ();
+     let* () = Lwt_unix.sleep 0.001 in
+     Lwt.join others);
+  bool "the engine of before is destroyed" true (before = 0 || epolls () < before);
+  works ()
+
+let timer () = Lwt_unix.sleep 0.01
+
+let socket () =
+  let a, b = Lwt_unix.socketpair ~cloexec:true Unix.PF_UNIX Unix.SOCK_STREAM 0 in
+  Lwt.async (fun () ->
+      let* () = Lwt_unix.sleep 0.001 in
+      Lwt.map ignore (Lwt_unix.write_string b "x" 0 1));
+  let* () = Lwt_unix.wait_read a in
+  close_pipe (a, b)
+
+let job () = Lwt_unix.access "/proc/self/exe" [ Unix.R_OK ]
+let file () = Lwt.map ignore (Ringway_lwt.Path.stat "/proc/self/exe")
+
 (* Started and not submitted when the engine goes. *)
 let test_remove_unsubmitted () =
   let file = Lwt_main.run (File.openfile "/proc/self/exe" [ Unix.O_RDONLY ] 0) in
@@ -299,6 +381,15 @@ let () =
             [
               case "operations in flight" test_remove_in_flight;
               case "operations not submitted" test_remove_unsubmitted;
+              case "operations that start others" test_remove_goes_on;
+              case "in a continuation" test_remove_in_continuation;
+            ] );
+          ( "installing in a callback",
+            [
+              case "of a timer" (installs_in timer);
+              case "of a socket" (installs_in socket);
+              case "of a job" (installs_in job);
+              case "of a file" (installs_in file);
             ] );
           (* The last, because a process that has had domains cannot fork. *)
           ("domains", [ case "one after another" test_domain ]);

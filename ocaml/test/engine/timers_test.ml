@@ -38,12 +38,21 @@ let test_repeat () =
   Alcotest.(check int) "once" 1 (run_all timers 12);
   Alcotest.(check int) "keeps its rhythm" 20 (Timers.next timers);
   Alcotest.(check int) "once although late" 1 (run_all timers 57);
-  Alcotest.(check int) "missed periods are skipped" 57 (Timers.next timers);
-  Alcotest.(check int) "again" 1 (run_all timers 57);
-  Alcotest.(check int) "rhythm" 67 (Timers.next timers);
+  Alcotest.(check int) "missed periods are skipped" 60 (Timers.next timers);
+  Alcotest.(check int) "not at once" 0 (run_all timers 57);
+  Alcotest.(check int) "again" 1 (run_all timers 60);
+  Alcotest.(check int) "rhythm" 70 (Timers.next timers);
   Timers.remove timers timer;
   Timers.remove timers timer;
   Alcotest.(check int) "removed" Timers.never (Timers.next timers)
+
+let test_period_of_0 () =
+  let timers = Timers.create () in
+  ignore (add timers ~period:0 1 ignore);
+  for now = 5 to 8 do
+    Alcotest.(check int) "once in each run" 1 (run_all timers now);
+    Alcotest.(check int) "due again" now (Timers.next timers)
+  done
 
 let test_never () =
   let timers = Timers.create () in
@@ -127,6 +136,7 @@ let () =
           Alcotest.test_case "added in a callback" `Quick test_added_in_callback;
           Alcotest.test_case "removed in a callback" `Quick test_removed_in_callback;
           Alcotest.test_case "repeating" `Quick test_repeat;
+          Alcotest.test_case "a period of 0" `Quick test_period_of_0;
           Alcotest.test_case "never" `Quick test_never;
           Alcotest.test_case "exception" `Quick test_exception;
           Alcotest.test_case "model" `Quick test_model;

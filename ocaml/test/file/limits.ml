@@ -1,6 +1,12 @@
 external refuse : bool -> bool -> unit = "ringway_test_refuse"
 external set_descriptors : int -> unit = "ringway_test_set_descriptors"
 
+external fail_enters : int -> bool -> unit = "ringway_test_fail_enters"
+external no_timers : bool -> unit = "ringway_test_no_timers"
+external failing_enters : unit -> int = "ringway_test_failing_enters"
+
+let fail_enters count ~try_again = fail_enters count try_again
+
 let refuse ~io_uring ~aio = refuse io_uring aio
 
 let rec wait child =

@@ -1,16 +1,20 @@
-/* For tests: limits and system call filters, which OCaml's Unix does not have. */
+/* For tests: limits, system call filters, and errors of system calls, which OCaml's Unix does not
+ * have. */
 #define _GNU_SOURCE
 #define CAML_NAME_SPACE
 #include <caml/fail.h>
 #include <caml/mlvalues.h>
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 value ringway_test_refuse(value io_uring, value aio)
 {
@@ -44,4 +48,58 @@ value ringway_test_set_descriptors(value limit)
 	if (setrlimit(RLIMIT_NOFILE, &both) != 0)
 		caml_failwith("setrlimit");
 	return Val_unit;
+}
+
+/* How many calls of io_uring_enter(2) that do not wait fail, and with which error. */
+static int failing_enters;
+static int enter_errno;
+static int no_timers;
+
+/* In place of libc's, also for the library. */
+long syscall(long number, ...)
+{
+	long arguments[6];
+	long (*real)(long, ...);
+	va_list list;
+
+	va_start(list, number);
+	for (int i = 0; i < 6; i++)
+		arguments[i] = va_arg(list, long);
+	va_end(list);
+	if (failing_enters > 0 && number == SYS_io_uring_enter && arguments[2] == 0) {
+		failing_enters--;
+		errno = enter_errno;
+		return -1;
+	}
+	*(void **)&real = dlsym(RTLD_NEXT, "syscall");
+	return real(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4],
+	            arguments[5]);
+}
+
+int timerfd_create(int clock, int flags)
+{
+	if (no_timers) {
+		errno = EMFILE;
+		return -1;
+	}
+	return (int)syscall(SYS_timerfd_create, clock, flags);
+}
+
+value ringway_test_fail_enters(value count, value try_again)
+{
+	failing_enters = Int_val(count);
+	enter_errno = Bool_val(try_again) ? EAGAIN : ENOMEM;
+	return Val_unit;
+}
+
+value ringway_test_no_timers(value refuse)
+{
+	no_timers = Bool_val(refuse);
+	return Val_unit;
+}
+
+value ringway_test_failing_enters(value unit)
+{
+	(void)unit;
+	return Val_int(failing_enters);
 }

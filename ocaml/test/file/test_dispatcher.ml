@@ -597,6 +597,128 @@ let cancelled_during_a_cancel () =
   Unix.close input;
   Unix.close output
 
+(* Another thread delivers what was withdrawn while this one adds to the backlog: at its first
+   allocation, at its second, and so on. *)
+let started_during_a_delivery () =
+  let backend = List.hd (Way.backends ()) in
+  let dispatcher = Dispatcher.create (Queue.create ~backend ()) in
+  let input, output = Unix.pipe ~cloexec:true () in
+  let stop = ref false and rounds = ref 0 in
+  let start operation = Dispatcher.start dispatcher operation ignore in
+  let waits = start (Operation.poll input Operation.pollin) in
+  let drive () =
+    while not !stop do
+      Dispatcher.submit_and_wait dispatcher ~block:true ~timeout_ns:50_000_000;
+      Dispatcher.deliver dispatcher;
+      incr rounds
+    done
+  in
+  let thread = Thread.create drive () in
+  let wait_for_round () =
+    let last = !rounds in
+    while !rounds = last || not (Dispatcher.is_busy dispatcher) do
+      Thread.delay 0.001
+    done
+  in
+  let rec go n =
+    wait_for_round ();
+    Dispatcher.cancel dispatcher (start Operation.nop);
+    let left = ref n and this = Thread.self () in
+    let allocated (_ : Gc.Memprof.allocation) =
+      if Thread.self () == this then begin
+        if !left = 0 then wait_for_round ();
+        decr left
+      end;
+      None
+    in
+    ignore
+      (Gc.Memprof.start ~sampling_rate:1. ~callstack_size:0
+         { Gc.Memprof.null_tracker with alloc_minor = allocated; alloc_major = allocated });
+    let request = start Operation.nop in
+    Gc.Memprof.stop ();
+    wait_for_round ();
+    wait_for_round ();
+    Alcotest.(check bool) "ended" false (Dispatcher.is_pending request);
+    if !left < 0 then go (n + 1)
+  in
+  go 0;
+  stop := true;
+  Dispatcher.cancel dispatcher waits;
+  Thread.join thread;
+  Dispatcher.abandon dispatcher;
+  Unix.close input;
+  Unix.close output
+
+(* Another thread closes the queue meanwhile: the operation ends nevertheless. *)
+let started_during_a_close () =
+  let backend = List.hd (Way.backends ()) in
+  let input, output = Unix.pipe ~cloexec:true () in
+  let rec go n =
+    let dispatcher = Dispatcher.create (Queue.create ~backend ()) in
+    let start operation = Dispatcher.start dispatcher operation ignore in
+    ignore (start (Operation.poll input Operation.pollin) : Dispatcher.request);
+    let closed = ref false in
+    let drive () =
+      Dispatcher.submit_and_wait dispatcher ~block:true ~timeout_ns:50_000_000;
+      Dispatcher.abandon dispatcher;
+      closed := true
+    in
+    let thread = Thread.create drive () in
+    while not (Dispatcher.is_busy dispatcher) do
+      Thread.delay 0.001
+    done;
+    let left = ref n and this = Thread.self () in
+    let allocated (_ : Gc.Memprof.allocation) =
+      if Thread.self () == this then begin
+        while !left = 0 && not !closed do
+          Thread.delay 0.001
+        done;
+        decr left
+      end;
+      None
+    in
+    ignore
+      (Gc.Memprof.start ~sampling_rate:1. ~callstack_size:0
+         { Gc.Memprof.null_tracker with alloc_minor = allocated; alloc_major = allocated });
+    let request = try Some (start Operation.nop) with Queue.Misuse _ -> None in
+    Gc.Memprof.stop ();
+    Thread.join thread;
+    Lwt_main.run (Lwt.bind (Lwt.pause ()) Lwt.pause);
+    Alcotest.(check bool)
+      "ended" false
+      (Option.fold ~none:false ~some:Dispatcher.is_pending request);
+    if !left < 0 then go (n + 1)
+  in
+  go 0;
+  Unix.close input;
+  Unix.close output
+
+(* The kernel takes nothing at the moment, and no timer says when to try again: neither is the queue
+   given up, nor does the loop wait for operations that are not submitted. *)
+let refused_for_a_moment () =
+  let with_failing_enters try_again =
+    Limits.no_timers true;
+    with_dispatcher (fun dispatcher ->
+        let fd = fifo () in
+        let pending = read_one fd (Buffer.create 1) in
+        let* () = Lwt_unix.sleep 0.01 in
+        Limits.fail_enters 3 ~try_again;
+        let* n = nop () in
+        Alcotest.(check int) "result" 0 n;
+        Limits.no_timers false;
+        Alcotest.(check int) "has failed" 0 (Limits.failing_enters ());
+        Alcotest.(check bool) "goes on" true (Dispatcher.is_usable dispatcher);
+        write_one fd;
+        let* n = pending in
+        Alcotest.(check int) "the other" 1 n;
+        Unix.close fd;
+        Lwt.return_unit)
+  in
+  if not (Way.is "uring") then Lwt.return_unit
+  else
+    let* () = with_failing_enters true in
+    with_failing_enters false
+
 (* Handlers raise at any moment. No operation is lost or performed twice. The dispatcher is driven
    as our engine does, since Lwt's own functions do not survive this. *)
 let interrupted_everywhere () =
@@ -772,6 +894,17 @@ let no_descriptors_at_all () =
       | "Unix.Unix_error(Unix.EMFILE, \"nop\", \"\")" -> ()
       | result -> failwith result)
 
+(* A file that the limit keeps from having a queue is closed nevertheless. *)
+let closed_without_descriptors () =
+  Limits.in_child (fun () ->
+      let fd = Unix.openfile Sys.executable_name [ O_RDONLY; O_CLOEXEC ] 0 in
+      let t = File.of_unix_file_descr fd in
+      Limits.set_descriptors 3;
+      Lwt_main.run (File.close t);
+      match Unix.fstat fd with
+      | _ -> failwith "open"
+      | exception Unix.Unix_error (EBADF, _, _) -> ())
+
 (* Finalisers start operations, whatever was being allocated: none is lost, and no buffer has two
    users. *)
 let finalisers () =
@@ -852,9 +985,13 @@ let () =
           ("interrupted transfers", with_memprof interrupted_transfers);
           ("interrupted everywhere", interrupted_everywhere);
           ("cancelled during a cancel", with_memprof cancelled_during_a_cancel);
+          ("started during a delivery", with_memprof started_during_a_delivery);
+          ("started during a close", with_memprof started_during_a_close);
+          ("refused for a moment", Way.lwt refused_for_a_moment);
           ("refused system calls", refused);
           ("no descriptor for threads", no_descriptor_for_threads);
           ("no descriptors at all", no_descriptors_at_all);
+          ("closed without descriptors", closed_without_descriptors);
           ("finalisers", Way.lwt finalisers);
           (* The last one: OCaml 5 cannot fork any more after it. *)
           ("another thread or domain", moved);

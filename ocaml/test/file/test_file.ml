@@ -498,6 +498,50 @@ let closed_while_waiting () =
   Unix.close keep;
   Lwt.return_unit
 
+(* Reads of a pipe are performed in the order of the calls, and so are writes. Neither waits for the
+   other direction. *)
+let streams () =
+  let pipe () =
+    let input, output = Unix.pipe ~cloexec:true () in
+    (File.of_unix_file_descr input, File.of_unix_file_descr output)
+  in
+  let input, output = pipe () in
+  let length = 300_000 in
+  let all = Bytes.concat Bytes.empty (List.map (Bytes.make length) [ 'a'; 'b'; 'c' ]) in
+  let writes =
+    List.init 3 (fun i ->
+        File.write_exactly_bytes output (Bytes.sub all (i * length) length) 0 length)
+  in
+  let got = Bytes.create (3 * length) in
+  let rec read off =
+    if off = Bytes.length got then Lwt.return_unit
+    else
+      let* n = File.read_bytes input got off (min 5000 (Bytes.length got - off)) in
+      read (off + n)
+  in
+  let* () = Lwt.join (read 0 :: writes) in
+  Alcotest.(check bool) "large ones" true (Bytes.equal all got);
+  let numbers = List.init 200 (Printf.sprintf "%05d\n") in
+  let waiting = List.map (fun _ -> Bytes.create 6) numbers in
+  let reads = List.map (fun bytes -> unit (File.read_bytes input bytes 0 6)) waiting in
+  let writes = List.map (fun s -> unit (File.write_string output s 0 6)) numbers in
+  let* () = Lwt.join (reads @ writes) in
+  Alcotest.(check (list string)) "small ones" numbers (List.map Bytes.to_string waiting);
+  let* () = fails (unix_error ESPIPE "lseek" "") (unit (File.lseek input 0 SEEK_CUR)) in
+  (* One that was cancelled while it waited leaves its turn to the next. *)
+  let bytes = Bytes.create 1 in
+  let first = File.read_bytes input bytes 0 1 in
+  let second = File.read_bytes input (Bytes.create 1) 0 1 in
+  let third = File.read_bytes input bytes 0 1 in
+  Lwt.cancel second;
+  let* () = fails (unix_error ESPIPE "lseek" "") (unit (File.lseek input 0 SEEK_CUR)) in
+  let* () = File.write_exactly_string output "xy" 0 2 in
+  let* _ = first in
+  let* _ = third in
+  Alcotest.(check string) "the second byte" "y" (Bytes.to_string bytes);
+  let* () = File.close input in
+  File.close output
+
 (* ---- Path ----------------------------------------------------------------------------------- *)
 
 let () =
@@ -514,6 +558,7 @@ let () =
       ("opening", Way.lwt opening);
       ("direct I/O", Way.lwt direct);
       ("transfers that leave no pages", Way.lwt dont_cache);
+      ("streams", Way.lwt streams);
       ("closed", Way.lwt closed);
       ("closed in flight", Way.lwt closed_in_flight);
       ("closed while waiting", Way.lwt closed_while_waiting);
