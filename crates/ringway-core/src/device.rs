@@ -16,6 +16,7 @@ mod atomic_write;
 mod block;
 mod file_systems;
 mod local;
+mod mincore;
 mod mount;
 mod mounts;
 mod nvme;
@@ -451,7 +452,8 @@ impl Placement {
                 (mount.as_ref().and_then(|mount| mount.file_system), mount)
             }
         };
-        let in_layer = mount.as_ref().is_some_and(|mount| mount.has_whole_files) && reported;
+        let has_whole_files = mount.as_ref().is_some_and(|mount| mount.has_whole_files);
+        let in_layer = has_whole_files && reported && mincore::is_allowed();
         let mount = mount.filter(|mount| mount.is_reused());
         let Some(file_system) = file_system else { return (Self::default(), mount) };
         let nocow = file_system.asks_for_nocow() && is_nocow(fd);
