@@ -7,7 +7,7 @@ use crate::device::{self, AtomicWriteUnit, DirectIo, FileFacts, Mount, Placement
 use crate::lookup::Lookup;
 use crate::refusal::{Feature, Refusal};
 #[cfg(ringway_linux)]
-use crate::resident_pages::{ResidentPages, opening_time};
+use crate::resident_pages::{self, ResidentPages};
 use crate::rw_flags::RwFlags;
 use crate::submit_waits::{Access, SubmitWaits};
 use crate::sys::{self, BorrowedFd, OwnedFd, RawFd, libc};
@@ -58,12 +58,20 @@ const DONT_CACHE_ACCEPTED: i32 = -1;
 #[cfg(ringway_linux)]
 #[derive(Debug, Default)]
 struct Pages {
-    /// When ringway has opened the file; 0 if somebody else has.
+    /// The [`opening_time`] of ringway's open; 0 if somebody else has opened the file.
     opened: AtomicU64,
     /// A read of the file has completed.
     was_read: AtomicBool,
     /// `None` if they cannot be known.
     resident: Lookup<Option<ResidentPages>>,
+}
+
+/// The time, taken before a file is opened, for [`File::opened_after`]; 0 if nobody asks.
+pub(crate) fn opening_time() -> u64 {
+    #[cfg(ringway_linux)]
+    return resident_pages::opening_time();
+    #[cfg(not(ringway_linux))]
+    0
 }
 
 /// How pages of a file that are in the page cache are read without waiting.
@@ -711,11 +719,18 @@ impl File {
         self.inner.request_queue.get_or_look_up(|| RequestQueue::of(self.fd())).as_ref()
     }
 
-    /// ringway has just opened the file itself, so that it may set `O_NOATIME`.
+    /// ringway has opened the file itself, so that it may set `O_NOATIME`.
     pub(crate) fn allow_no_access_times(&self) {
         self.inner.submit_waits.allow_no_access_times();
+    }
+
+    /// ringway has opened the file itself, after this [`opening_time`].
+    pub(crate) fn opened_after(self, time: u64) -> Self {
         #[cfg(ringway_linux)]
-        self.inner.pages.opened.store(opening_time(), Ordering::Relaxed);
+        self.inner.pages.opened.store(time, Ordering::Relaxed);
+        #[cfg(not(ringway_linux))]
+        let _ = time;
+        self
     }
 
     /// A transfer of the file has completed.

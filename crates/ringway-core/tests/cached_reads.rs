@@ -10,7 +10,7 @@ mod places;
 use ringway_core::{File, OpenOptions, Options, op};
 use ringway_hostile::Hostile;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use std::{fs, panic, thread};
@@ -194,6 +194,21 @@ fn a_file_that_others_change_is_read_as_before() {
         let file = File::open(&path).unwrap();
         read(&file, 0, 1);
         assert_eq!(read_now(&file, 10, 7), None);
+    });
+}
+
+/// The open may have found the file as it was before.
+#[test]
+fn a_file_that_is_changed_while_it_is_opened_is_left_alone() {
+    on_overlay(None, "", |dir| {
+        let path = make(dir);
+        let mut queue = Options::new().build().unwrap();
+        queue.push(op::open(&path, OpenOptions::new().read(true))).unwrap();
+        thread::sleep(TICKS);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        thread::sleep(TICKS);
+        let file = queue.reap(1).unwrap().next().unwrap().into_file().unwrap();
+        assert!(!becomes_in_place(&file));
     });
 }
 
