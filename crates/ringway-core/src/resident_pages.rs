@@ -31,7 +31,8 @@ static MAPPED_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// The most pages that one call looks at.
 const PAGES_PER_LOOK: usize = 256;
 
-/// When ringway has opened a file: with it, reads of the file may be made in place.
+/// The time, to be taken before ringway opens a file: with it, reads of the file may be made in
+/// place.
 pub(crate) fn opening_time() -> u64 {
     nanoseconds(wall_clock())
 }
@@ -53,7 +54,7 @@ pub(crate) struct ResidentPages {
 }
 
 impl ResidentPages {
-    /// Those of a regular file of an overlay that ringway has opened at this time
+    /// Those of a regular file of an overlay that ringway has opened after this time
     /// ([`opening_time`]), if reads of pages in memory do not wait. Such reads do not change the
     /// access time any more (`O_NOATIME`): that would wait for the journal of the layer.
     ///
@@ -63,16 +64,27 @@ impl ResidentPages {
         let fd = file.as_raw_fd();
         // SAFETY: `fcntl` with F_GETFL takes numbers only.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-        if flags < 0 || flags & KIND != libc::O_RDONLY || !is_on_ext4(file) {
+        if flags < 0 || flags & KIND != libc::O_RDONLY {
             return None;
         }
         // A file that was changed since may have been moved to the upper layer; the mapping would
         // still be one of the lower one.
-        let state = state(fd).filter(|(changed, _)| *changed < opened)?;
-        let found = Self::map(fd, state).filter(|found| found.look(fd))?;
-        // SAFETY: as above. It fails for whoever neither owns the file nor has CAP_FOWNER.
-        let set = || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NOATIME) };
-        (flags & libc::O_NOATIME != 0 || set() == 0).then_some(found)
+        let state = state(fd).filter(|(changed, _)| is_before(*changed, opened))?;
+        if !is_on_ext4(file) {
+            return None;
+        }
+        // Before the mapping, which changes the access time too, and before `mincore(2)`. It fails
+        // for whoever neither owns the file nor has CAP_FOWNER.
+        // SAFETY: as above.
+        let set = |flags: libc::c_int| unsafe { libc::fcntl(fd, libc::F_SETFL, flags) == 0 };
+        if flags & libc::O_NOATIME == 0 && !set(flags | libc::O_NOATIME) {
+            return None;
+        }
+        let found = Self::map(fd, state).filter(|found| found.look(fd));
+        if found.is_none() {
+            set(flags);
+        }
+        found
     }
 
     fn map(fd: RawFd, state: (u64, u64)) -> Option<Self> {
@@ -93,7 +105,14 @@ impl ResidentPages {
             MAPPED_BYTES.fetch_sub(len, Ordering::Relaxed);
             return None;
         }
-        Some(Self { first: first.addr(), len, page, state, looked: AtomicU64::new(0) })
+        let mapped = Self { first: first.addr(), len, page, state, looked: AtomicU64::new(0) };
+        // No core dump is to have the file in it (bit 2 of `coredump_filter`), nor is the mapping
+        // to count as locked memory, as each new one does after `mlockall(2)` with MCL_FUTURE.
+        // SAFETY: the mapping above, to which nobody has access.
+        let is_set = unsafe {
+            libc::madvise(first, len, libc::MADV_DONTDUMP) == 0 && libc::munlock(first, len) == 0
+        };
+        is_set.then_some(mapped)
     }
 
     /// Whether [`count`](Self::count) says what is in memory. The file, the one that was mapped, is
@@ -174,6 +193,15 @@ fn state(fd: RawFd) -> Option<(u64, u64)> {
     Some((nanoseconds(changed), found.stx_size))
 }
 
+/// Whether a file that was changed last then is unchanged since a later time. Changes within one
+/// tick of the kernel's clock have one time; on ext4 with inodes of 128 bytes, those within a
+/// second.
+fn is_before(changed: u64, opened: u64) -> bool {
+    const SECOND: u64 = 1_000_000_000;
+    let tick = if changed.is_multiple_of(SECOND) { SECOND } else { 1 };
+    changed.saturating_add(tick) <= opened
+}
+
 /// Whether the file has extents of ext4. An overlay passes the question to the file's layer.
 fn is_on_ext4(fd: BorrowedFd<'_>) -> bool {
     const FS_EXTENT_FL: libc::c_int = 0x0008_0000;
@@ -186,4 +214,23 @@ fn has_few_addresses() -> bool {
     // SAFETY: the kernel writes a whole `rlimit`.
     let got = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
     got != 0 || limit.rlim_cur != libc::RLIM_INFINITY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_with_whole_seconds_is_older_only_a_second_later() {
+        const SECOND: u64 = 1_000_000_000;
+        for (changed, opened, wanted) in [
+            (5 * SECOND + 1, 5 * SECOND + 1, false),
+            (5 * SECOND + 1, 5 * SECOND + 2, true),
+            (5 * SECOND, 6 * SECOND - 1, false),
+            (5 * SECOND, 6 * SECOND, true),
+            (6 * SECOND, 5 * SECOND, false),
+        ] {
+            assert_eq!(is_before(changed, opened), wanted, "{changed} {opened}");
+        }
+    }
 }

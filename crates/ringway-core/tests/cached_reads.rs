@@ -235,6 +235,25 @@ fn the_first_read_changes_the_access_time() {
     });
 }
 
+/// Even one that each read changes, because the file was modified later.
+#[test]
+fn the_first_try_leaves_the_access_time() {
+    on_overlay(None, "", |dir| {
+        let path = make(dir);
+        let times =
+            fs::FileTimes::new().set_modified(SystemTime::now() + Duration::from_secs(3600));
+        fs::File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
+        thread::sleep(TICKS);
+        let file = File::open(&path).unwrap();
+        read(&file, 0, PAGE);
+        let accessed = || fs::metadata(&path).unwrap().accessed().unwrap();
+        let first = accessed();
+        thread::sleep(TICKS);
+        read_now(&file, 0, PAGE);
+        assert_eq!(accessed(), first);
+    });
+}
+
 /// Of these a try would wait, or nothing is known.
 #[test]
 fn other_files_are_left_alone() {
@@ -374,7 +393,30 @@ fn limited_addresses_are_left_to_the_program() {
             let limit = libc::rlimit { rlim_cur: 1 << 40, rlim_max: 1 << 40 };
             // SAFETY: the kernel reads the limit.
             let limited = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) } == 0;
-            limited && file.read_now(&mut [0; 16], 0).is_none()
+            let before = flags(&file);
+            limited && file.read_now(&mut [0; 16], 0).is_none() && flags(&file) == before
+        });
+    });
+}
+
+/// The mapping is in no core dump, and takes no locked memory of a program that locks all.
+#[test]
+fn mappings_are_neither_dumped_nor_locked() {
+    on_overlay(None, "", |dir| {
+        let path = make(dir);
+        let file = File::open(&path).unwrap();
+        read(&file, 0, 1);
+        in_child(|| {
+            // SAFETY: the call takes a number only.
+            assert_eq!(unsafe { libc::mlockall(libc::MCL_FUTURE) }, 0);
+            let is_in_place = file.read_now(&mut [0; 16], 0).is_some();
+            let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+            let mut lines = maps.lines();
+            let mapping = lines.find(|line| line.ends_with(path.to_str().unwrap()));
+            assert_eq!(mapping.is_some(), is_in_place);
+            let flags = lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap_or_default();
+            let has = |flag| flags.split_whitespace().any(|each| each == flag);
+            !is_in_place || has("dd") && !has("lo")
         });
     });
 }
