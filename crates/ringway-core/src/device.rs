@@ -16,6 +16,7 @@ mod atomic_write;
 mod block;
 mod file_systems;
 mod local;
+mod mincore;
 mod mount;
 mod mounts;
 mod nvme;
@@ -451,13 +452,17 @@ impl Placement {
                 (mount.as_ref().and_then(|mount| mount.file_system), mount)
             }
         };
+        let has_whole_files = mount.as_ref().is_some_and(|mount| mount.has_whole_files);
+        let in_layer = has_whole_files && reported && mincore::is_allowed();
         let mount = mount.filter(|mount| mount.is_reused());
         let Some(file_system) = file_system else { return (Self::default(), mount) };
         let nocow = file_system.asks_for_nocow() && is_nocow(fd);
         let placement = file_system.place(FileTraits { direct, reported, nocow });
-        let in_memory =
-            file_system.name == "tmpfs" && kind == Some(StorageKind::Regular) && !direct;
-        (placement.with(Self::IN_MEMORY, in_memory), mount)
+        let is_buffered = kind == Some(StorageKind::Regular) && !direct;
+        let placement = placement
+            .with(Self::IN_MEMORY, is_buffered && file_system.name == "tmpfs")
+            .with(Self::IN_LAYER, is_buffered && in_layer);
+        (placement, mount)
     }
 }
 
@@ -483,12 +488,17 @@ pub(crate) fn has_swap() -> bool {
 /// Whether the file has no copy-on-write (`chattr +C`).
 fn is_nocow(fd: BorrowedFd<'_>) -> bool {
     const FS_NOCOW_FL: libc::c_int = 0x0080_0000;
+    inode_flags(fd) & FS_NOCOW_FL != 0
+}
+
+/// The attributes of an open file (`lsattr(1)`); 0 if it has none. A FUSE program would be asked.
+pub(crate) fn inode_flags(fd: BorrowedFd<'_>) -> libc::c_int {
     let mut flags: libc::c_long = 0;
     // SAFETY: the kernel writes an int into `flags`, which is at least as long, and nothing else;
     // the borrow keeps `fd` open.
     let got = unsafe { libc::ioctl(fd.as_raw_fd(), libc::FS_IOC_GETFLAGS, &raw mut flags) };
     let [a, b, c, d, ..] = flags.to_ne_bytes();
-    got == 0 && libc::c_int::from_ne_bytes([a, b, c, d]) & FS_NOCOW_FL != 0
+    if got == 0 { libc::c_int::from_ne_bytes([a, b, c, d]) } else { 0 }
 }
 
 /// The magic number of the file system; 0 if it cannot be read.

@@ -6,6 +6,8 @@ use crate::device::Namespace;
 use crate::device::{self, AtomicWriteUnit, DirectIo, FileFacts, Mount, Placement, RequestQueue};
 use crate::lookup::Lookup;
 use crate::refusal::{Feature, Refusal};
+#[cfg(ringway_linux)]
+use crate::resident_pages::{self, ResidentPages};
 use crate::rw_flags::RwFlags;
 use crate::submit_waits::{Access, SubmitWaits};
 use crate::sys::{self, BorrowedFd, OwnedFd, RawFd, libc};
@@ -39,6 +41,8 @@ struct OpenFile {
     /// Closing it must not hold up the thread that drops the last clone.
     closes_in_background: AtomicBool,
     submit_waits: SubmitWaits,
+    #[cfg(ringway_linux)]
+    pages: Pages,
     request_queue: Lookup<Option<RequestQueue>>,
     /// The errno with which `RWF_DONTCACHE` was refused for this file; 0 until one transfer with it
     /// has succeeded, then [`DONT_CACHE_ACCEPTED`].
@@ -50,6 +54,26 @@ struct OpenFile {
 
 const DONT_CACHE_ACCEPTED: i32 = -1;
 
+/// What is known of the pages of a file on an overlay.
+#[cfg(ringway_linux)]
+#[derive(Debug, Default)]
+struct Pages {
+    /// The [`opening_time`] of ringway's open; 0 if somebody else has opened the file.
+    opened: AtomicU64,
+    /// A read of the file has completed.
+    was_read: AtomicBool,
+    /// `None` if they cannot be known.
+    resident: Lookup<Option<ResidentPages>>,
+}
+
+/// The time, taken before a file is opened, for [`File::opened_after`]; 0 if nobody asks.
+pub(crate) fn opening_time() -> u64 {
+    #[cfg(ringway_linux)]
+    return resident_pages::opening_time();
+    #[cfg(not(ringway_linux))]
+    0
+}
+
 /// How pages of a file that are in the page cache are read without waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachedReadCall {
@@ -58,12 +82,20 @@ pub(crate) enum CachedReadCall {
     /// Any read, since all pages are in memory.
     #[cfg_attr(not(ringway_linux), expect(dead_code, reason = "nothing is known there"))]
     Plain,
+    /// Any read of pages that [`File::resident_len`] finds in memory.
+    #[cfg(ringway_linux)]
+    Resident,
 }
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
         let in_background = self.owned && self.close_may_wait();
         self.mount = Lookup::new();
+        #[cfg(ringway_linux)]
+        {
+            // (A mapping keeps the file open.)
+            self.pages.resident = Lookup::new();
+        }
         if self.owned {
             // SAFETY: `From<OwnedFd>` took the descriptor out of its only owner, and `Drop` runs
             // once.
@@ -332,6 +364,8 @@ impl File {
                 grown_align: AtomicU32::new(0),
                 closes_in_background: AtomicBool::new(false),
                 submit_waits: SubmitWaits::default(),
+                #[cfg(ringway_linux)]
+                pages: Pages::default(),
                 request_queue: Lookup::new(),
                 dont_cache_errno: AtomicI32::new(0),
                 #[cfg(windows)]
@@ -619,10 +653,66 @@ impl File {
         #[cfg(ringway_linux)]
         if self.placement().has(Placement::IN_MEMORY) && !device::has_swap() {
             return Some(CachedReadCall::Plain);
+        } else if self.placement().has(Placement::IN_LAYER) {
+            return self.resident_pages().map(|_| CachedReadCall::Resident);
         }
         let may_wait =
             self.is_for_ring() && self.inner.submit_waits.cached_read_may_wait(self.fd());
         (!may_wait).then_some(CachedReadCall::Nowait)
+    }
+
+    /// The pages of a file of an overlay, if it is known which are in memory. Does not wait.
+    #[cfg(ringway_linux)]
+    #[inline]
+    fn resident_pages(&self) -> Option<&ResidentPages> {
+        let Pages { opened, was_read, resident } = &self.inner.pages;
+        // The first read changes the access time, and has the kernel read the list of extents.
+        if !was_read.load(Ordering::Relaxed) {
+            return None;
+        }
+        let look_up = || match opened.load(Ordering::Relaxed) {
+            0 => None,
+            opened => ResidentPages::of(self.borrow(), opened),
+        };
+        let pages = resident.get_or_look_up(look_up).as_ref()?;
+        pages.are_known(self.fd()).then_some(pages)
+    }
+
+    /// How many of `len` bytes at `offset` there are, which is fewer at the end of the file, if all
+    /// of these are in memory, for a caller who has just got [`CachedReadCall::Resident`]. Does not
+    /// wait.
+    #[cfg(ringway_linux)]
+    #[inline]
+    pub(crate) fn resident_len(&self, offset: u64, len: usize) -> Option<usize> {
+        self.inner.pages.resident.get()?.as_ref()?.count(self.fd(), offset, len)
+    }
+
+    /// Whether [`read_now`](Self::read_now) may find bytes, as far as is known without a try. False
+    /// for a file of an overlay, such as the root of a container, until a read of it has completed,
+    /// and for one of whose pages nothing can be known. Waits for no server.
+    ///
+    /// ```
+    /// # use ringway_core::{CacheHint, File};
+    /// # fn main() -> std::io::Result<()> {
+    /// let (file, hint) = (File::open("/etc/passwd")?, CacheHint::default());
+    /// let mut bytes = [0; 16];
+    /// // What is not tried is no miss.
+    /// if file.may_read_now() && hint.should_try() {
+    ///     match file.read_now(&mut bytes, 0) {
+    ///         Some(_) => hint.hit(),
+    ///         None => hint.miss(),
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[inline]
+    pub fn may_read_now(&self) -> bool {
+        #[cfg(ringway_linux)]
+        if self.placement().has(Placement::IN_LAYER) {
+            let Pages { was_read, resident, .. } = &self.inner.pages;
+            return was_read.load(Ordering::Relaxed) && !matches!(resident.get(), Some(None));
+        }
+        true
     }
 
     /// Whether [`read_now_partly`](Self::read_now_partly) may keep the thread waiting, also where
@@ -643,10 +733,24 @@ impl File {
         self.inner.submit_waits.allow_no_access_times();
     }
 
+    /// ringway has opened the file itself, after this [`opening_time`].
+    pub(crate) fn opened_after(self, time: u64) -> Self {
+        #[cfg(ringway_linux)]
+        self.inner.pages.opened.store(time, Ordering::Relaxed);
+        #[cfg(not(ringway_linux))]
+        let _ = time;
+        self
+    }
+
     /// A transfer of the file has completed.
     #[inline]
     pub(crate) fn note_completed(&self, is_write: bool) {
         self.inner.submit_waits.note_completed(is_write);
+        // Written once, since all threads share the cache line.
+        #[cfg(ringway_linux)]
+        if !is_write && !self.inner.pages.was_read.load(Ordering::Relaxed) {
+            self.inner.pages.was_read.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Why transfers of this file are made without `RWF_DONTCACHE`, although they have it

@@ -58,6 +58,8 @@ mod page_scan;
 pub mod probe;
 mod queue;
 pub mod refusal;
+#[cfg(ringway_linux)]
+mod resident_pages;
 mod rw_flags;
 mod slots;
 mod split;

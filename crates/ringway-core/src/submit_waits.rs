@@ -279,6 +279,11 @@ pub(crate) mod system {
         u64::try_from(clock(libc::CLOCK_MONOTONIC_COARSE).as_nanos()).unwrap_or(u64::MAX)
     }
 
+    /// The time of day, of a clock that advances with the kernel's ticks, as the times of files do.
+    pub fn wall_clock() -> Duration {
+        clock(libc::CLOCK_REALTIME_COARSE)
+    }
+
     fn clock(id: libc::clockid_t) -> Duration {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: `now` is valid for writes during the call, which does not fail for these clocks.
@@ -355,7 +360,7 @@ pub(crate) mod system {
             accessed: time(inode.stx_atime),
             modified: time(inode.stx_mtime),
             changed: time(inode.stx_ctime),
-            now: clock(libc::CLOCK_REALTIME_COARSE).as_secs() as i64,
+            now: wall_clock().as_secs() as i64,
         })
     }
 }

@@ -1,8 +1,13 @@
 //! A disk that hangs does not stop buffered reads of files on other disks, however many of its own
-//! wait.
+//! wait, nor a thread that reads what is cached.
 
 #![cfg(ringway_linux)]
 
+#[path = "common/places.rs"]
+#[allow(dead_code, reason = "others use the rest")]
+mod places;
+
+use places::Overlay;
 use ringway_core::{BackendKind, File, Options, Queue, op};
 use ringway_hostile::Hostile;
 use std::os::fd::AsRawFd;
@@ -115,4 +120,39 @@ fn long_reads_of_a_hanging_disk_do_not_stop_others() {
             }
         }
     }
+}
+
+/// A try to read what is not cached on an overlay does not even begin to read it.
+#[test]
+fn tries_on_an_overlay_do_not_wait_for_a_hanging_disk() {
+    let Some(disk) = HangingDisk::make() else { return };
+    let elsewhere = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let Ok(overlay) = Overlay::mount(Some(disk.dir.path()), elsewhere, "") else {
+        return println!("skipped: no overlay");
+    };
+    disk.file();
+    let file = File::open(overlay.path().join("file")).unwrap();
+    let mut queue = Options::new().build().unwrap();
+    let mut read = |at: u64| {
+        queue.push(op::read(&file, vec![0; 4096], at)).unwrap();
+        assert_eq!(queue.reap(1).unwrap().next().unwrap().result, Ok(4096));
+    };
+    read(0);
+    if file.read_now(&mut [0; 4096], 0).is_none() {
+        return println!("skipped: an older kernel");
+    }
+    disk.hostile.set("image read freeze").unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn({
+        let file = file.clone();
+        move || {
+            let far = |number: u64| LEN as u64 * number + (1 << 20);
+            let missed = (0..20).all(|number| file.read_now(&mut [0; 4096], far(number)).is_none());
+            let _ = sender.send(missed && file.read_now(&mut [0; 4096], 0).is_some());
+        }
+    });
+    assert_eq!(receiver.recv_timeout(SOON), Ok(true), "a try waits for the disk");
+    disk.hostile.set("image read thaw").unwrap();
+    read(2 << 20);
+    assert!(file.read_now(&mut [0; 4096], 2 << 20).is_some());
 }

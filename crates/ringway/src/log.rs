@@ -31,8 +31,8 @@ const MAX_RECORDS: usize = 1024;
 const SLOW_GROUP: Duration = Duration::from_micros(500);
 /// The most groups that a thread begins in a row.
 const MAX_GROUPS: usize = 2;
-/// The longest pause of a dropped log that waits for a poll of its commit to end.
-const MAX_PAUSE: Duration = Duration::from_millis(20);
+/// A dropped log that waits for a poll of its commit gives up when it would pause this long.
+const GIVE_UP_AT: Duration = Duration::from_millis(20);
 
 /// An append-only log with group commit, for any number of tasks.
 ///
@@ -395,7 +395,7 @@ impl Drop for Log {
         // since wakers that it calls may wait for this thread. If this thread polls it, dropping a
         // record has dropped the log.
         let mut pause = Duration::from_micros(1);
-        while matches!(state.commit, Commit::Polled(by) if by != this) && pause < MAX_PAUSE {
+        while matches!(state.commit, Commit::Polled(by) if by != this) && pause < GIVE_UP_AT {
             drop(state);
             thread::sleep(pause);
             pause *= 2;

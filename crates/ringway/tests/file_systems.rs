@@ -321,3 +321,59 @@ fn the_device_of_a_file_on_btrfs_is_found() {
     let file = ringway_core::File::open(&path).unwrap();
     assert!(file.largest_request().is_some());
 }
+
+/// An overlay of directories of a disk, unmounted when it is dropped.
+struct Overlay(Mounted);
+
+impl Overlay {
+    fn mount(disk: Mounted) -> Option<Self> {
+        let at = |name: &str| disk.path().join(name);
+        for name in ["lower", "upper", "work", "overlay"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        let [lower, upper, work] =
+            ["lower", "upper", "work"].map(|name| at(name).display().to_string());
+        let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "overlay", "-o", &options, "overlay"]).arg(at("overlay"));
+        let output = mount.output().unwrap();
+        if !output.status.success() {
+            skip(&String::from_utf8_lossy(&output.stderr));
+            return None;
+        }
+        Some(Self(disk))
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path().join("overlay")).output();
+    }
+}
+
+/// On each backend, after the first read. What is not tried is no miss: the first reads do not make
+/// later tries rarer.
+#[test]
+fn cached_reads_of_an_overlay_are_made_in_place() {
+    let Some(disk) = Mounted::new(&["mkfs.ext4", "-q"]) else { return };
+    let Some(overlay) = Overlay::mount(disk) else { return };
+    let path = overlay.0.path().join("overlay/file");
+    fs::write(&path, vec![7; 3 * PAGE]).unwrap();
+    std::thread::sleep(Duration::from_millis(25));
+    on_each_backend("cached_reads_of_an_overlay_are_made_in_place", |kind| {
+        let Some(engine) = build_or_skip(kind, Engine::builder()) else { return };
+        let file = block_on(engine.open(&path)).unwrap();
+        let core = ringway_core::File::open(&path).unwrap();
+        if core.may_read_now() {
+            return println!("skipped: an older kernel");
+        }
+        let read = || assert_eq!(block_on(file.read(0..PAGE as u64)).unwrap().len(), PAGE);
+        let reads = (0..20).map(|_| file.read(0..PAGE as u64)).collect::<Vec<_>>();
+        assert!(block_on(join_all(reads)).iter().all(Result::is_ok), "{kind}");
+        let before = engine.stats().cached;
+        for _ in 0..20 {
+            read();
+        }
+        assert_eq!(engine.stats().cached - before, 20, "{kind}");
+    });
+}

@@ -73,6 +73,9 @@ impl Placement {
 
     /// A regular file of tmpfs, not open for direct I/O: its pages are in memory or in swap space.
     pub const IN_MEMORY: Self = Self(1 << 6);
+    /// A regular file of an overlay, not open for direct I/O, whose bytes are all in one layer, on
+    /// a file system that reports an alignment of direct I/O. The process may call `mincore(2)`.
+    pub const IN_LAYER: Self = Self(1 << 7);
 
     /// For what is not a regular file: the type of the file decides.
     pub const ANY: Self = Self(Self::RING.0 | Self::LINUX_AIO.0);

@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, TryLockError, Weak};
 pub(crate) struct Mount {
     /// `None` if nothing is known of it.
     pub(super) file_system: Option<&'static FileSystem>,
+    /// It is an overlay each of whose files is in one layer.
+    pub(super) has_whole_files: bool,
     id: MountId,
 }
 
@@ -37,16 +39,20 @@ impl Mount {
     pub(super) fn of(fd: BorrowedFd<'_>) -> Option<Arc<Self>> {
         let id = MountId::of(fd)?;
         MOUNTS.of(id, || {
-            let file_system = match id {
+            let known = match id {
                 MountId::Unique(unique) => file_system_name(unique),
                 MountId::Reused(_) => None,
             };
-            let name = match file_system {
-                Some(name) => name,
-                // (A filter or a kernel without `statmount(2)`.)
-                None => Mounts::of_this_process().with_id(reused_id(fd)?)?.file_system.clone(),
-            };
-            Some(Self { file_system: by_name(&name), id })
+            if let Some(name) = known.as_deref().filter(|name| *name != OVERLAY) {
+                return Some(Self { file_system: by_name(name), has_whole_files: false, id });
+            }
+            // (An overlay, or a filter or a kernel without `statmount(2)`.)
+            let mounts = Mounts::of_this_process();
+            let found = reused_id(fd).and_then(|id| mounts.with_id(id));
+            let name = known.as_deref().or(found.map(|found| found.file_system.as_str()))?;
+            let has_whole_files = name == OVERLAY
+                && found.is_some_and(|found| has_whole_files(&found.options, module_default));
+            Some(Self { file_system: by_name(name), has_whole_files, id })
         })
     }
 
@@ -64,6 +70,29 @@ impl Mount {
         };
         let mounts = Mounts::of_this_process();
         block::number_of_path(Path::new(&mounts.with_id(id)?.source))
+    }
+}
+
+const OVERLAY: &str = "overlay";
+
+/// Whether no file of an overlay has its metadata in one layer and its data in another
+/// (`metacopy`, layers with data only). `default` returns what an option is that is not shown.
+fn has_whole_files(options: &str, default: impl FnOnce(&str) -> Option<bool>) -> bool {
+    const OPTION: &str = "metacopy";
+    let mut all = options.split(',');
+    let shown = all.clone().find_map(|option| option.strip_prefix(OPTION)?.strip_prefix('='));
+    let metacopy = shown.map_or_else(|| default(OPTION), |value| Some(value != "off"));
+    let is_data = |option: &str| option.starts_with("datadir") || option.contains("::");
+    metacopy == Some(false) && !all.any(is_data)
+}
+
+/// An overlay shows the options that differ from those of the module.
+fn module_default(option: &str) -> Option<bool> {
+    let text = fs::read_to_string(format!("/sys/module/overlay/parameters/{option}")).ok()?;
+    match text.trim() {
+        "N" => Some(false),
+        "Y" => Some(true),
+        _ => None,
     }
 }
 
@@ -181,7 +210,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     fn mount(id: MountId) -> Option<Mount> {
-        Some(Mount { file_system: by_name("ext4"), id })
+        Some(Mount { file_system: by_name("ext4"), has_whole_files: false, id })
     }
 
     #[test]
@@ -224,6 +253,20 @@ mod tests {
         let mounts = MountCache(Mutex::default());
         let _held = mounts.0.lock();
         assert!(mounts.of(MountId::Unique(1), || mount(MountId::Unique(1))).is_some());
+    }
+
+    #[test]
+    fn files_of_two_layers_are_not_whole() {
+        let whole = |options| has_whole_files(options, |_| Some(false));
+        assert!(whole("rw,lowerdir=/a:/b,upperdir=/c/up,workdir=/c/work,uuid=null"));
+        assert!(whole("ro,lowerdir+=/a,lowerdir+=/b"));
+        assert!(has_whole_files("rw,lowerdir=/a,metacopy=off", |_| panic!("it is shown")));
+        assert!(!whole("rw,lowerdir=/a,upperdir=/b,workdir=/c,metacopy=on"));
+        assert!(!whole("ro,lowerdir=/a::/data"));
+        assert!(!whole("ro,lowerdir+=/a,datadir+=/data"));
+        for default in [Some(true), None] {
+            assert!(!has_whole_files("rw,lowerdir=/a,upperdir=/b,workdir=/c", |_| default));
+        }
     }
 
     /// Both ways to find the type of a file system agree.

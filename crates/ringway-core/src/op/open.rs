@@ -1,7 +1,8 @@
 //! Opens a file: `openat2(2)`.
 
-use super::{InvalidOperation, Operation, SubmissionForms, syscall_result};
+use super::{InvalidOperation, Operation, Resources, SubmissionForms, syscall_result};
 use crate::File;
+use crate::file::opening_time;
 use crate::op::Metadata;
 use crate::sys::{self, Number, OwnedFd, RawFd, libc};
 use std::ffi::{CStr, CString};
@@ -167,10 +168,11 @@ impl OpenOptions {
         let path = CString::new(path.as_ref().as_os_str().as_encoded_bytes())
             .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
         let open = Open { dir: libc::AT_FDCWD, path: path.as_ptr(), flags, mode, resolve: 0 };
+        let time = opening_time();
         loop {
             match open.openat() {
                 opened @ 0.. => {
-                    let file = Open::opened(opened);
+                    let file = Open::opened(opened).map(|file| file.opened_after(time));
                     return file.ok_or_else(|| io::Error::from_raw_os_error(libc::EIO));
                 }
                 error if error == -i64::from(libc::EINTR) => {}
@@ -305,13 +307,18 @@ fn make(dir: Option<&File>, path: &Path, options: &OpenOptions) -> Operation {
         Ok(bits) => (bits, None),
         Err(invalid) => ((0, 0), Some(invalid)),
     };
-    let operation = Operation::with_path((dir, path), |dir, path| Open {
+    let opening_time = opening_time();
+    let mut operation = Operation::with_path((dir, path), |dir, path| Open {
         dir,
         path,
         flags: bits.0,
         mode: bits.1,
         resolve: options.resolve,
     });
+    operation.resources = match operation.resources {
+        Resources::Paths(paths) => Resources::Open { _paths: paths, opening_time },
+        other => other,
+    };
     match invalid {
         Some(invalid) => operation.mark_invalid(invalid),
         None => operation,
@@ -551,8 +558,10 @@ mod linux {
         };
         check(&place(&path, 0, mount)?)?;
 
+        let time = opening_time();
         // An open with O_NONBLOCK does not wait for a lease.
         let file = Open::opened(open(&path, flags | libc::O_NONBLOCK)).ok_or(NotOpened::Other)?;
+        let file = file.opened_after(time);
         // Something else may have taken its place.
         let metadata = metadata_on(&file, mount)?;
         check(&metadata)?;

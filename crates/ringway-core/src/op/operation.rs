@@ -95,6 +95,11 @@ pub(crate) enum Resources {
     Vectored(Vectored),
     Spare(SpareCapacity),
     Paths(Box<Paths>),
+    /// Those of an open, and the time when it was made.
+    Open {
+        _paths: Box<Paths>,
+        opening_time: u64,
+    },
     /// A path and the content of what it names.
     Named(Box<(CString, Buffer)>),
     Statx {

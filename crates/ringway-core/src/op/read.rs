@@ -148,8 +148,11 @@ impl File {
     }
 
     /// Reads from the page cache only, without waiting for the device: `preadv2(2)` with
-    /// `RWF_NOWAIT` (4.14). On tmpfs, which refuses that, `pread(2)` while there is no swap space.
-    /// Returns the number of bytes: all, or those up to the end of the file.
+    /// `RWF_NOWAIT` (4.14). Where that is refused, `pread(2)`: on tmpfs while there is no swap
+    /// space, and of a file of an overlay that ringway has opened for reading only, whose layer is
+    /// on ext4, if `mincore(2)` shows that the pages are in memory
+    /// ([`may_read_now`](Self::may_read_now)). Returns the number of bytes: all, or those up to the
+    /// end of the file.
     ///
     /// `None` means that not all bytes are cached, or that the file cannot be read this way or at
     /// all; the contents of `bytes` are then unspecified. Push the read as usual. Copying blocks
@@ -223,6 +226,11 @@ impl File {
             let result = match call {
                 CachedReadCall::Nowait => raw.try_call()?,
                 CachedReadCall::Plain => raw.call(),
+                #[cfg(ringway_linux)]
+                CachedReadCall::Resident => match self.resident_len(at, raw.len)? {
+                    0 => break,
+                    len => Read { len, ..raw }.call(),
+                },
             };
             match result {
                 0 => break,

@@ -460,7 +460,10 @@ impl<T: Default> InFlight<T> {
     pub(super) fn complete(&mut self, key: Key) -> Completion {
         op::commit_spare(&mut self.operation, self.result);
         let opcode = self.operation.opcode();
-        let opened = if opcode == Opcode::Open { Open::opened(self.result) } else { None };
+        let mut opened = if opcode == Opcode::Open { Open::opened(self.result) } else { None };
+        if let Resources::Open { opening_time, .. } = self.operation.resources {
+            opened = opened.map(|file| file.opened_after(opening_time));
+        }
         let result = match self.error() {
             Some(error) => Err(error),
             None if opcode == Opcode::Open => Ok(0),

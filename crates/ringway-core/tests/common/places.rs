@@ -6,7 +6,7 @@
 mod mounts;
 
 #[allow(unused_imports, reason = "some tests use it")]
-pub use mounts::{each_read_only, on_zram};
+pub use mounts::{each_read_only, on, on_zram};
 use ringway_hostile::Hostile;
 use std::fs;
 use std::io;
@@ -80,7 +80,7 @@ impl Place {
                 hostile.set(rules)?;
                 Mounted::Hostile(hostile)
             }
-            Kind::Overlay(parent) => Mounted::Overlay(Overlay::mount(Path::new(parent))?),
+            Kind::Overlay(parent) => Mounted::Overlay(Overlay::mount(None, Path::new(parent), "")?),
         };
         Self::open_to_all(name, is_short, mounted)
     }
@@ -126,20 +126,21 @@ pub fn each(few: &[&str], skip: impl Fn(&str), mut test: impl FnMut(&Place)) {
 }
 
 /// An overlay, unmounted when it is dropped.
-struct Overlay {
+pub struct Overlay {
     dir: tempfile::TempDir,
 }
 
 impl Overlay {
-    fn mount(parent: &Path) -> io::Result<Self> {
+    /// Of directories in `parent`, above `lower` if there is one. Options end with a comma.
+    pub fn mount(lower: Option<&Path>, parent: &Path, options: &str) -> io::Result<Self> {
         let dir = tempfile::tempdir_in(parent)?;
         let at = |name: &str| dir.path().join(name);
         for name in ["lower", "upper", "work", "mount"] {
             fs::create_dir(at(name))?;
         }
         let options = format!(
-            "lowerdir={},upperdir={},workdir={}",
-            at("lower").display(),
+            "{options}lowerdir={},upperdir={},workdir={}",
+            lower.unwrap_or(&at("lower")).display(),
             at("upper").display(),
             at("work").display()
         );
@@ -152,7 +153,7 @@ impl Overlay {
         Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim_end().to_owned()))
     }
 
-    fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.dir.path().join("mount")
     }
 }

@@ -168,6 +168,13 @@ pub fn each_read_only(skip: impl Fn(&str), mut test: impl FnMut(&'static str, &P
     );
 }
 
+/// Calls `test` with the name and directory of each of these.
+#[allow(dead_code, reason = "tests of other crates use it")]
+pub fn on(names: &[&str], skip: impl Fn(&str), mut test: impl FnMut(&'static str, &Path)) {
+    let is_one = |name: &str, _: &Kind| names.contains(&name);
+    each_mounted(is_one, skip, |(name, ..), mounted| test(name, &mounted.dir));
+}
+
 /// Calls `test` with a directory on zram. `skip` gets the reason why there is none, unless the
 /// kernel was built without.
 #[allow(dead_code, reason = "tests of other crates use it")]

@@ -507,7 +507,7 @@ impl File {
 
     pub(super) fn tries_cache(&self) -> bool {
         let may = self.engine().inner.try_cached && !self.is_direct() && self.is_storage();
-        may && self.cache().should_try()
+        may && self.core().may_read_now() && self.cache().should_try()
     }
 
     /// Whether a direct read may go straight into the buffer.
