@@ -14,4 +14,5 @@ ringway_FUNC = ringway_rocksdb_register
 
 ringway_LIBRARY ?= $(shell pkg-config --variable=libdir ringway)/libringway.a
 ringway_CXXFLAGS := -Iplugin/ringway/include $(shell pkg-config --cflags ringway)
-ringway_LDFLAGS := $(ringway_LIBRARY) -lpthread -ldl -lm
+# Its threads may outlive the file system, so what it is linked into stays in memory.
+ringway_LDFLAGS := $(ringway_LIBRARY) -lpthread -ldl -lm -Wl,-z,nodelete

@@ -11,7 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -425,5 +427,32 @@ func TestSyncThatTheKernelTakesAloneDoesNotCount(t *testing.T) {
 		}
 		wantError(t, what+": the next sync", f.Sync(), c.next)
 		wantError(t, what+": the sync after it", f.Sync(), nil)
+	}
+}
+
+// A signal must not end a sync of a file system that may report lost data with EINTR.
+func TestNoSignalInterruptsACall(t *testing.T) {
+	blocked := func() (mask uint64) {
+		status, err := os.ReadFile("/proc/thread-self/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(status), "SigBlk:")
+		if _, err := fmt.Sscanf(rest, "%x", &mask); err != nil {
+			t.Fatal(err)
+		}
+		return mask
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before := blocked()
+	var during uint64
+	call := func() error { during = blocked(); return syscall.EIO }
+	if err := withoutSignals(call); err != syscall.EIO {
+		t.Fatal(err)
+	}
+	const always = 1<<(syscall.SIGKILL-1) | 1<<(syscall.SIGSTOP-1)
+	if during|always != ^uint64(0) || blocked() != before {
+		t.Fatalf("blocked before %x, during the call %x, now %x", before, during, blocked())
 	}
 }

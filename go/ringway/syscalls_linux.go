@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -90,15 +91,33 @@ func (f *File) syncRange(off, n int64, what RangeSync) error {
 }
 
 // callSync makes a sync. It is repeated after EINTR only on a file system whose transfers go to the
-// queues: any other (FUSE) may report lost data so, and a second sync would succeed.
+// queues. Any other (FUSE) may report lost data so, and a second sync would succeed: there no
+// signal may interrupt it.
 func (f *File) callSync(call func(fd int) error) error {
 	return f.withDescriptor(func(fd int) error {
-		for {
-			if err := call(fd); err != syscall.EINTR || !f.lookUp().ring {
-				return err
-			}
+		if f.lookUp().ring {
+			return retryEINTR(func() error { return call(fd) })
 		}
+		return withoutSignals(func() error { return call(fd) })
 	})
+}
+
+// withoutSignals makes a call that no signal interrupts.
+func withoutSignals(call func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	all, before := ^uint64(0), uint64(0)
+	setSignalMask(&all, &before)
+	defer setSignalMask(&before, nil)
+	return call()
+}
+
+// setSignalMask sets the signals that this thread blocks, and returns those that it has blocked
+// before. It cannot fail (sigprocmask(2)).
+func setSignalMask(mask, before *uint64) {
+	const setMask = 2
+	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, setMask, uintptr(unsafe.Pointer(mask)),
+		uintptr(unsafe.Pointer(before)), unsafe.Sizeof(*mask), 0, 0)
 }
 
 func (f *File) fallocate(off, n int64) error {

@@ -572,8 +572,12 @@ let rec attach_later t =
       end
       else begin
         if is_current t then set_current None;
-        (* Without a descriptor nobody could drive it: its operations end, and tell so. *)
-        try attach_or_abandon t with Queue.Error _ -> ()
+        (* Another domain may run the loop now. *)
+        match is_usable t with
+        | true -> (
+            (* Without a descriptor nobody could drive it: its operations end, and tell so. *)
+            try attach_or_abandon t with Queue.Error _ -> ())
+        | false | (exception Queue.Error _) -> abandon t
       end)
 
 let rec create_queue () =

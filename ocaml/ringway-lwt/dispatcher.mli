@@ -69,6 +69,9 @@ val start : t -> Ringway.Operation.t -> (int -> unit) -> request
     They are negative and no errno. An operation with such a result may have taken effect: it is
     never repeated. *)
 
+val fork_generation : unit -> int
+(** Another number in a forked child. *)
+
 val in_parent : int
 (** In a forked child, of an operation that was in flight in the parent, where it goes on. What it
     writes is written once, by the parent. *)

@@ -145,12 +145,22 @@ let in_turn t turns go =
       ended t result
     end
   in
-  (* A signal handler may raise before the operation is started. *)
+  let generation = Dispatcher.fork_generation () in
+  let end_with result =
+    on_result result;
+    Lwt.fail Lwt.Canceled
+  in
   let go () =
-    try go ~on_result
-    with exn ->
-      on_result 0;
-      raise exn
+    (* What waited for its turn when the process forked is the parent's, as if it were in flight. *)
+    if generation <> Dispatcher.fork_generation () then end_with Dispatcher.in_parent
+      (* Its turn came while it could no longer be cancelled. *)
+    else if t.closed && not t.seekable then end_with 0
+    else
+      (* A signal handler may raise before the operation is started. *)
+      try go ~on_result
+      with exn ->
+        on_result 0;
+        raise exn
   in
   (* Nothing is allocated from here on, so no finaliser takes the same turn. *)
   let previous = turns.last in

@@ -846,7 +846,8 @@ value ringway_ml_retire(value handle)
 	/* An operation of a single issuer cannot be reaped by another thread. It may be this one's
 	   turn to run the finaliser next time. Other errors are for good. */
 	done = ringway_in_flight(queue->queue) == 0 ||
-	       (result < 0 && result != -EEXIST && result != -ENOMEM);
+	       (result < 0 && result != -EEXIST && result != -ENOMEM && result != -EAGAIN &&
+		result != -EBUSY);
 	if (done) {
 		destroy(queue, 0);
 		report(queue, NULL, NULL, 0);

@@ -104,27 +104,27 @@ bool ThreadQueue::WaitUntilCleared(const bool& flag)
 
 	if (IsForked())
 		return !flag;
-	lock_.lock();
+	lock_->lock();
 	while (flag && queue_ != nullptr) {
 		// This may also complete reads of other threads; each records its own result.
 		const int reaped = ringway_reap(queue_, 1, kWaitNs);
 		if ((reaped == -ENOMEM || reaped == -EAGAIN || reaped == -EBUSY) && retries > 0) {
 			retries--;
-			lock_.unlock();
+			lock_->unlock();
 			std::this_thread::sleep_for(kRetryDelay);
-			lock_.lock();
+			lock_->lock();
 			continue;
 		}
 		retries = kMaxRetries;
 		if (reaped < 0)
 			Fail();
-		else if (flag && lock_.IsWanted()) {
-			lock_.unlock();
-			lock_.lock();
+		else if (flag && lock_->IsWanted()) {
+			lock_->unlock();
+			lock_->lock();
 		}
 	}
 	const bool cleared = !flag;
-	lock_.unlock();
+	lock_->unlock();
 	return cleared;
 }
 
@@ -147,7 +147,7 @@ void ThreadQueue::Fail()
 
 bool ThreadQueue::IsIdle()
 {
-	std::unique_lock<FairLock> guard(lock_, std::try_to_lock);
+	std::unique_lock<FairLock> guard(*lock_, std::try_to_lock);
 
 	return guard.owns_lock() && queue_ != nullptr && ringway_in_flight(queue_) == 0;
 }

@@ -85,10 +85,10 @@ public:
 	// Holds the lock of a queue.
 	class Guard {
 	public:
-		explicit Guard(ThreadQueue* queue) : queue_(queue) { queue_->lock_.lock(); }
+		explicit Guard(ThreadQueue* queue) : queue_(queue) { queue_->lock_->lock(); }
 		Guard(const Guard&) = delete;
 		Guard& operator=(const Guard&) = delete;
-		~Guard() { queue_->lock_.unlock(); }
+		~Guard() { queue_->lock_->unlock(); }
 
 	private:
 		ThreadQueue* const queue_;
@@ -97,7 +97,14 @@ public:
 	ThreadQueue(Queues* queues, ringway_queue* queue) : queues_(queues), queue_(queue) {}
 	ThreadQueue(const ThreadQueue&) = delete;
 	ThreadQueue& operator=(const ThreadQueue&) = delete;
-	~ThreadQueue() { ringway_destroy(&queue_); }
+	~ThreadQueue()
+	{
+		ringway_destroy(&queue_);
+		// Threads of the parent that wait for the lock are not here, and destroying it
+		// would wait for them.
+		if (IsForked())
+			lock_.release();
+	}
 
 	// The queue itself; NULL after Fail(). The caller holds the lock.
 	ringway_queue* get() const { return queue_; }
@@ -128,7 +135,7 @@ public:
 private:
 	Queues* const queues_;
 	const uint64_t generation_ = ForkGeneration();
-	FairLock lock_;
+	std::unique_ptr<FairLock> lock_ = std::make_unique<FairLock>();
 	ringway_queue* queue_;
 };
 

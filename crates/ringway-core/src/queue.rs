@@ -198,6 +198,10 @@ impl Queue {
         mut is_one: impl FnMut(u64) -> bool,
         mut take: impl FnMut(Completion),
     ) -> io::Result<()> {
+        // What has completed is the parent's, too.
+        if !self.table.owner.is_current() {
+            return Err(io::Error::from_raw_os_error(libc::ECHILD));
+        }
         let mut missing = at_least.saturating_sub(self.deliver_matching(&mut is_one, &mut take));
         loop {
             if missing > 0 {

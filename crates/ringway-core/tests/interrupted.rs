@@ -95,6 +95,13 @@ fn an_interrupted_write_back_fails_the_sync() {
             assert_eq!(errno(&mut queue), Err(libc::EINTR), "{name}");
             let behind = std::fs::read(hostile.backing().join(&name)).unwrap();
             assert_ne!(behind, b"lost", "the data was not lost");
+            // A time limit that is far away does not change that.
+            hostile.set(&format!("{name} write fail 4 1")).unwrap();
+            queue.push(op::write(&file, b"lost".to_vec(), 0)).unwrap();
+            assert_eq!(errno(&mut queue), Ok(4));
+            let sync = if data_only { op::fdatasync(&file) } else { op::fsync(&file) };
+            queue.push(sync.timeout(10 * SOON)).unwrap();
+            assert_eq!(errno(&mut queue), Err(libc::EINTR), "{name} with a time limit");
         }
     }
 }

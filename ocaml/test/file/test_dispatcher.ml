@@ -664,7 +664,7 @@ let started_during_a_close () =
       closed := true
     in
     let thread = Thread.create drive () in
-    while not (Dispatcher.is_busy dispatcher) do
+    while not (Dispatcher.is_busy dispatcher || !closed) do
       Thread.delay 0.001
     done;
     let left = ref n and this = Thread.self () in

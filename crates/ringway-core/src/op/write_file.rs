@@ -76,6 +76,8 @@ impl WriteFile {
     }
 }
 
+/// How often a write is made again after EINTR before it has written anything.
+const MAX_FRUITLESS_WRITES: u32 = 10;
 const ENXIO: i64 = -(libc::ENXIO as i64);
 const EAGAIN: i64 = -(libc::EAGAIN as i64);
 
@@ -91,7 +93,7 @@ impl SubmissionForms for WriteFile {
         #[cfg(unix)]
         // SAFETY: the call takes numbers, and the descriptor is this operation's.
         let _ = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_WRONLY) };
-        let mut written = 0;
+        let (mut written, mut interrupted) = (0, 0);
         let result = loop {
             if written == self.len {
                 break written as i64;
@@ -99,8 +101,12 @@ impl SubmissionForms for WriteFile {
             let (buf, len) = (self.buf.wrapping_add(written), self.len - written);
             match (Write { fd, buf, len, offset: CURRENT_POSITION, flags: RwFlags::NONE }).call() {
                 0 => break -i64::from(libc::ENOSPC),
-                more @ 1.. => written += more as usize,
-                // (After EINTR the caller makes the whole call again.)
+                more @ 1.. => (written, interrupted) = (written + more as usize, 0),
+                // A file system may answer it for ever: then the caller decides, and makes the
+                // whole call again.
+                error if error == -i64::from(libc::EINTR) && interrupted < MAX_FRUITLESS_WRITES => {
+                    interrupted += 1;
+                }
                 error => break error,
             }
         };

@@ -322,7 +322,8 @@ impl<T: Default> Table<T> {
     #[inline]
     fn finish_one(&mut self, key: Key, result: i64) -> Option<Key> {
         let flight = self.slots.get_mut(key)?;
-        flight.result = flight.final_result(result);
+        let by_thread = flight.use_fallback || self.backend == BackendKind::Threads;
+        flight.result = flight.final_result(result, by_thread);
         self.fds_to_close.extend(flight.take_unclosed_fd(result));
         let complete = flight.succeeded();
         let next = flight.next.take();

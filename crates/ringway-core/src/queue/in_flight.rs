@@ -221,10 +221,9 @@ impl<T: Default> InFlight<T> {
         if self.cancel_cause != CancelCause::None {
             return false;
         }
-        let is_late = || self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         match errno {
             // The kernel may have enforced the time limit.
-            libc::EINTR | libc::ECANCELED if is_late() => false,
+            libc::EINTR | libc::ECANCELED if self.is_late() => false,
             // The descriptor is closed, whatever the file system has answered.
             libc::EINTR | libc::EAGAIN if self.is_close() => false,
             libc::EFAULT | libc::ECANCELED if self.is_close() => {
@@ -256,6 +255,11 @@ impl<T: Default> InFlight<T> {
             libc::EINTR | libc::ECANCELED => true,
             _ => false,
         }
+    }
+
+    /// Whether its time limit has passed.
+    fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     fn is_close(&self) -> bool {
@@ -312,8 +316,9 @@ impl<T: Default> InFlight<T> {
             && end.zip(file.size()).is_some_and(|(end, size)| end >= size)
     }
 
-    /// The result that the owner gets for the kernel's result.
-    pub(super) fn final_result(&self, result: i64) -> i64 {
+    /// The result that the owner gets for the kernel's result, `by_thread` if a blocking call has
+    /// returned it.
+    pub(super) fn final_result(&self, result: i64, by_thread: bool) -> i64 {
         let errno = match result {
             0.. => return result,
             _ => i32::try_from(-result).unwrap_or(libc::EIO),
@@ -329,6 +334,16 @@ impl<T: Default> InFlight<T> {
             (Raw::Timeout(_), _) if errno == libc::ETIME => 0,
             // An interrupted close has closed the descriptor nevertheless (close(2), NOTES).
             (Raw::Close(_), _) if errno == libc::EINTR => 0,
+            // A file system has answered that, perhaps for data that is lost; it tells it once. (No
+            // cancel and no time limit stops a thread's call.)
+            (raw, cause)
+                if matches!(errno, libc::EINTR | libc::EAGAIN)
+                    && raw.is_sync()
+                    && !self.is_well_known()
+                    && (by_thread || cause == CancelCause::None && !self.is_late()) =>
+            {
+                result
+            }
             (_, CancelCause::TimedOut) if was_stopped => -i64::from(libc::ETIMEDOUT),
             (_, CancelCause::Cancelled | CancelCause::ChainBroken) if was_stopped => {
                 -i64::from(libc::ECANCELED)

@@ -34,8 +34,8 @@ const MAX_EAGAIN_RETRIES: u32 = 10;
 const FIRST_RETRY_PAUSE: Duration = Duration::from_micros(500);
 
 /// How often a call is retried at once after EINTR. It is no signal, which reaches no thread of the
-/// pool, but what a file system answers, and may answer for ever: so the queue decides then, which
-/// knows of cancels and time limits.
+/// pool (unless it stops the process), but what a file system answers, and may answer for ever: so
+/// the queue decides then, which knows of cancels and time limits.
 const MAX_EINTR_RETRIES: u32 = 10;
 
 /// How often a worker yields before it sleeps. Under load there is work again by then, which saves
