@@ -5,7 +5,7 @@ mod background;
 mod builder;
 mod call;
 mod combiner;
-pub(crate) mod coop;
+mod coop;
 mod devices;
 mod executor;
 mod limiter;
@@ -37,7 +37,9 @@ pub use stats::{Batches, Latency, Stats};
 pub use torn_write::TornWrite;
 
 pub(crate) use background::run_in_background;
-pub(crate) use coop::{COPY_STEP, poll_proceed, poll_proceed_in_memory, without_yielding};
+pub(crate) use coop::{
+    COPY_STEP, poll_may_proceed, poll_proceed, poll_proceed_in_memory, without_yielding,
+};
 pub(crate) use op_future::OpFuture;
 pub(crate) use shard::OpResult;
 pub(crate) use submission::{Lane, Schedule};

@@ -6,7 +6,7 @@
 //! task is polled for that. After the engine's thread has reaped it, the task polled first does it.
 
 use crate::buffer::Content;
-use crate::engine::coop;
+use crate::engine::{poll_may_proceed, without_yielding};
 use crate::fs::File;
 use crate::fs::pooled::clone_error;
 use ringway_core::{Buffer, Reason};
@@ -288,7 +288,7 @@ impl Future for Append<'_> {
             // Groups may end at once, on a file system in memory, so the task must yield sometimes.
             // (Outside of tokio that wakes it at once.)
             drop(state);
-            if coop::poll_may_proceed(cx).is_pending() {
+            if poll_may_proceed(cx).is_pending() {
                 return Poll::Pending;
             }
             state = self.log.lock();
@@ -485,7 +485,7 @@ fn poll(commit: &mut CommitFuture, waker: &Waker) -> thread::Result<Poll<io::Res
     let before = POLLS_COMMIT.replace(true);
     let mut cx = Context::from_waker(waker);
     let polled =
-        catch_unwind(AssertUnwindSafe(|| coop::without_yielding(|| commit.as_mut().poll(&mut cx))));
+        catch_unwind(AssertUnwindSafe(|| without_yielding(|| commit.as_mut().poll(&mut cx))));
     POLLS_COMMIT.set(before);
     polled
 }

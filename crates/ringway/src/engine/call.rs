@@ -39,9 +39,9 @@ impl Drop for Calling {
 impl Engine {
     /// Runs a blocking call on one of the engine's threads and returns its result. Use it for
     /// system calls on files that ringway has no function for. The thread has a stack of 2 MiB, as
-    /// one of the standard library has. At most 16 calls of each shard run
-    /// at a time, not counting those that hang; further ones wait in order. If none ends for half a
-    /// second, all that run count as hanging.
+    /// one of the standard library has. At most 16 calls of each shard run at a time, not counting
+    /// those that hang; further ones wait in order. If none ends for half a second, all that run
+    /// count as hanging.
     ///
     /// If the future is dropped before `work` has started, `work` is dropped without running.
     /// Otherwise it runs to its end, and its result is dropped. So `work` or its result must own
