@@ -33,6 +33,7 @@ awk '
 	/^failures:$/ || /^ *--- FAIL|^=== FAIL|^=+ FAILURES =+/ { show(40) }
 	/^error(\[|:)|: error: |^ERROR|^Error|^FAILED / { show(12) }
 	/CI is set|Sanitizer|DATA RACE|[Aa]ssertion/ { show(12) }
+	/ alias .* \(exit |\[FAIL\]/ { show(25) }
 	/^thread .* panicked at / { show(4) }
 	{ if (block > 0) { print; block-- } else { kept[NR] = $0; delete kept[NR - 25] } }
 	/^test result: / { block = 0 }
@@ -40,6 +41,6 @@ awk '
 echo
 echo "In short:"
 failure='^test .*[.]{3} FAILED|^ *--- FAIL|^FAIL|: FAILED with |[*]{3}|^error(\[|:)|: error: '
-failure="$failure|CI is set|Sanitizer:"
+failure="$failure|CI is set|Sanitizer:| alias .* \(exit |\[FAIL\]|^FAILED "
 grep -aE "$failure" "$log" | cut -c 1-160 | awk '!seen[$0]++' | tail -n 15
 exit "$code"

@@ -14,9 +14,10 @@
       or its file system with short system calls, and hand an operation to a thread. {!submit},
       {!wait}, {!reap}, {!create} and {!close} release the runtime lock. Only {!wait}, {!reap} and
       {!close} wait.
-    - {b Signals.} A signal ends {!wait} and {!reap} early, and its handler runs. A signal that
-      arrives just before the wait begins does not: a program that depends on it writes to a
-      descriptor from its handler and polls that. A handler may raise, and may use the queue.
+    - {b Signals.} A signal ends {!wait} and {!reap} early, and its handler runs. The kernel may
+      end them without a signal, too: wait again. A signal that arrives just before the wait
+      begins does not end it: a program that depends on it writes to a descriptor from its handler
+      and polls that. A handler may raise, and may use the queue.
       Whatever it interrupts, no operation and no completion is lost; see {!Completions.length}.
     - {b Fork.} In a forked child every function but {!close} and {!in_flight} raises {!Error} with
       [ECHILD]. {!close} frees the child's copy, closes the descriptors that the child inherited

@@ -52,3 +52,15 @@ END
 [ "$(grep -cx 60 "$work/out")" -eq 2 ] || fail "the lines before the last are not repeated"
 [ "$(grep -cx 20 "$work/out")" -eq 1 ] || fail "too much is repeated"
 tail -n 2 "$work/out" | grep -q "sanitized/tests/failed.c" || fail "what failed is not last"
+
+# What dune, alcotest and pytest say is in short, too.
+cat >"$work/failing" <<'END'
+echo " conformance alias test/ringway/runtest (exit 1)"
+echo "kaio: a chain runs in order: 1 wrong"
+echo "> [FAIL]        queue            3   uring: reaps."
+echo "FAILED tests/test_bulk.py::test_memory - assert 2 < 1"
+echo "make[4]: *** [Makefile:70: test] Error 1"
+exit 2
+END
+"$repeat" "$work/log" sh "$work/failing" >"$work/out" || true
+[ "$(sed -n '/^In short:/,$p' "$work/out" | wc -l)" -eq 5 ] || fail "not each failure is in short"

@@ -53,8 +53,9 @@
  * SIGNALS   A signal does not interrupt any function here, unless the queue was created with
  *           RINGWAY_INTERRUPTIBLE: then it ends the waits of ringway_reap() and
  *           ringway_reap_into(). That is for runtimes that run their own signal handlers only when
- *           C returns. As with select(2), a signal that arrives just before the wait begins does
- *           not end it: let the handler make a polled descriptor readable, or wait with a timeout.
+ *           C returns. The kernel may end them without a signal, too: wait again. As with
+ *           select(2), a signal that arrives just before the wait begins does not end it: let the
+ *           handler make a polled descriptor readable, or wait with a timeout.
  *           As with write(2), writing to a pipe or socket without a reader raises SIGPIPE; if that
  *           is ignored, the result is -EPIPE.
  *

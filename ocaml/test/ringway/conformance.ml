@@ -278,12 +278,19 @@ let take case queue ~min =
   done;
   count
 
-(* Waits for `min` completions and delivers some that are ready. *)
+(* Waits for `min` completions and delivers some that are ready. The kernel may end a wait without a
+   signal, for each ring that an earlier case has closed. *)
 let reap case ~min =
   let queue = queue case in
   let count =
     match case.waiting with
-    | In_the_queue -> take case queue ~min
+    | In_the_queue ->
+        let rec wait ends =
+          match take case queue ~min with
+          | 0 when min > 0 && ends > 0 && Queue.in_flight queue > 0 -> wait (ends - 1)
+          | count -> count
+        in
+        wait 100
     | For_its_descriptor ->
         let rec wait () =
           match take case queue ~min:0 with

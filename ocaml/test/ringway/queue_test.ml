@@ -362,10 +362,12 @@ let left_over backend () =
   check_bool "cancel" true (Queue.cancel queue op2);
   Queue.submit queue;
   ignore (Unix.write_substring w "x" 0 1);
-  let taken = ref 7 and seen = ref [] in
+  let taken = ref 7 and seen = ref [] and ended = ref 0 in
   while Queue.in_flight queue > 0 do
     let count = Queue.reap queue small ~min:1 ~timeout_ns:forever in
-    check_bool "progress" true (count > 0);
+    (* The kernel may end a wait for rings that earlier tests have closed. *)
+    if count = 0 then incr ended;
+    check_bool "progress" true (!ended < 100);
     for i = 0 to count - 1 do
       let found = Queue.Completions.op small i in
       if found = op || found = op2 then
@@ -800,6 +802,7 @@ let with_waiting_thread backend inside =
   let rec wait () =
     match Queue.reap queue mine ~min:1 ~timeout_ns:forever with
     | 1 when Queue.Completions.op mine 0 = op -> Ok (Queue.Completions.result mine 0)
+    | 0 when Queue.in_flight queue > 0 -> wait () (* The kernel may end a wait. *)
     | count -> Error (Printf.sprintf "%d completions" count)
     (* The other thread was inside [stats]. *)
     | exception Queue.Misuse _ -> wait ()

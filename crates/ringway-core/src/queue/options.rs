@@ -307,7 +307,9 @@ impl Options {
     /// A signal that arrives before the wait begins does not end it: make a descriptor that is
     /// polled readable in the handler, or wait with a deadline. Being stopped and continued may end
     /// a wait, too; so may, on io_uring, the end of a timeout, if the call waits for several
-    /// completions.
+    /// completions, and on Linux AIO the end of a ring that the thread has used: the kernel works
+    /// it off in that thread after the ring is closed, and `io_getevents(2)` fails with EINTR for
+    /// it (observed on 6.18). So a wait that ended with too few completions is repeated.
     pub fn interruptible(mut self, yes: bool) -> Self {
         self.interruptible = yes;
         self
