@@ -114,6 +114,13 @@ impl Threads {
         self.pending
     }
 
+    /// Whether [`enter`](Backend::enter) may return events although no jobs are pending: a timer is
+    /// set, or has expired.
+    pub fn has_timers(&self) -> bool {
+        let state = self.shared.lock();
+        state.watch.has_alarms() || !state.events.is_empty()
+    }
+
     /// Completes jobs that need not wait, and routes the others.
     fn try_at_once(&mut self, events: &mut Vec<JobEvent>) {
         let Self { batch, cached, calls, .. } = self;

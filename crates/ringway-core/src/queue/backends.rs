@@ -37,7 +37,7 @@ pub struct Backends {
     pub(super) main_in_flight: usize,
     /// What keeps the time limits of those.
     pub(super) limit_keeper: LimitKeeper,
-    /// The fallback pool keeps some.
+    /// The fallback pool keeps some, or has when [`enter`](Self::enter) last looked.
     fallback_has_timers: bool,
     pub(super) events: Vec<JobEvent>,
     pub(super) fixed: Fixed,
@@ -211,6 +211,9 @@ impl Backends {
     pub(super) fn enter(&mut self, want: usize, until: Option<Instant>) -> io::Result<Wait> {
         self.has_cancels = false;
         let in_fallback = self.fallback_in_flight();
+        if in_fallback == 0 && self.fallback_has_timers {
+            self.fallback_has_timers = self.fallback.as_ref().is_some_and(Threads::has_timers);
+        }
         if in_fallback == 0 && !self.fallback_has_timers {
             if std::mem::take(&mut self.watching) {
                 self.main.watch(-1, false);

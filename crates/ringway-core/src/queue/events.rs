@@ -128,14 +128,15 @@ impl<T: Default> Table<T> {
     }
 
     /// The backend does not take a piece: the operation is retried as after EAGAIN, now on the
-    /// threads, unless it was cancelled or another piece has decided the result.
+    /// threads, unless it was cancelled before it began or another piece has decided the result.
     fn piece_unsupported(&mut self, key: Key, token: Token) {
         let Some(flight) = self.slots.get_mut(key) else { return };
         flight.use_fallback = true;
         self.to_threads += 1;
-        let whole = matches!(flight.operation.raw.transfer(), Transfer::None)
-            && flight.cancel_cause == CancelCause::None;
-        match flight.progress.complete(token.piece(), -i64::from(libc::EAGAIN)) {
+        let cancelled = flight.cancel_cause != CancelCause::None;
+        let whole = matches!(flight.operation.raw.transfer(), Transfer::None) && !cancelled;
+        let errno = if cancelled { libc::ECANCELED } else { libc::EAGAIN };
+        match flight.progress.complete(token.piece(), -i64::from(errno)) {
             Some(attempt) if whole => self.retry(key, attempt),
             Some(attempt) => self.finish_attempt(key, attempt),
             None => {}
@@ -375,5 +376,43 @@ impl<T: Default> Table<T> {
             self.draining = false;
         }
         broken
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::{Options, op};
+    use std::time::Duration;
+
+    /// A member of a chain that the kernel has cut, for example. (The error of a close says whether
+    /// the descriptor is still open.)
+    #[test]
+    fn what_is_cancelled_before_the_backend_refuses_it_has_not_begun() {
+        let path = if cfg!(windows) { "NUL" } else { "/dev/null" };
+        let open = || File::from(std::fs::File::open(path).unwrap());
+        for operation in
+            [op::fdatasync(&open()), op::read(&open(), vec![0; 8], 0), op::close(open())]
+        {
+            let (mut table, mut backends) =
+                Options::new().backend(BackendKind::Null).build_parts::<()>().unwrap();
+            let id = table.insert(operation, ()).map_err(|(reason, _)| reason).unwrap();
+            table.start(id);
+            // As if the backend had taken it; the null backend would execute it.
+            assert_eq!(table.pending.pop_front(), Some(id.0));
+            table.take_descriptor(id.0).unwrap();
+            let flight = table.slots.get_mut(id.0).unwrap();
+            flight.leave_fast_path(false);
+            flight.progress.next_piece().unwrap();
+            table.slots.set_state(id.0, SlotState::Pending, SlotState::Submitted);
+            backends.main_in_flight += 1;
+            assert!(table.cancel(&mut backends, id));
+            let token = Token::new(id.0, 0);
+            backends.events.push(JobEvent { token, kind: EventKind::Unsupported });
+            table.process_events(&mut backends);
+            let result = table.take(id).unwrap().result;
+            assert_eq!(result.unwrap_err().errno(), libc::ECANCELED);
+            table.shut_down(&mut backends, Duration::ZERO);
+        }
     }
 }

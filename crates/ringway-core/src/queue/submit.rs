@@ -380,7 +380,7 @@ impl<T: Default> Table<T> {
     }
 
     /// Moves the descriptor of a close out of its file, if the operation is the only holder.
-    fn take_descriptor(&mut self, key: Key) -> Result<(), i32> {
+    pub(super) fn take_descriptor(&mut self, key: Key) -> Result<(), i32> {
         let Some(flight) = self.slots.get_mut(key) else { return Ok(()) };
         if !matches!(flight.operation.raw, Raw::Close(_)) || flight.owns_descriptor {
             return Ok(());

@@ -106,7 +106,7 @@ impl Watch {
         self.is_empty() && self.lane_check.is_none()
     }
 
-    /// True if a timer or a timeout is set.
+    /// True if a timer or a timeout is set; perhaps a timer of an operation that has ended.
     pub fn has_alarms(&self) -> bool {
         !self.alarms.is_empty()
     }
