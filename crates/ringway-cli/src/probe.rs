@@ -10,15 +10,17 @@ mod text;
 pub use json::render_json;
 pub use text::render_text;
 
+use crate::cli::print;
 use anyhow::Context;
 use ringway_core::probe::{self, Machine, PathProbe};
-use std::io::Write;
-use std::path::PathBuf;
+use ringway_measure::text::clean;
+use std::path::{Path, PathBuf};
 
 /// The options of `ringway probe`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ProbeArgs {
-    /// Also examine this file, directory or block device, which is only read
+    /// Also examine this file or block device, which is only read, or this directory, in which a
+    /// file without a name is made for a moment
     pub path: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
@@ -32,6 +34,11 @@ pub struct Probe {
     pub machine: Machine,
     /// The path on the command line.
     pub path: Option<(PathBuf, PathProbe)>,
+}
+
+/// A path in a report, where control characters of its name have no effect.
+fn shown(path: &Path) -> String {
+    clean(&path.to_string_lossy())
 }
 
 /// Probes the machine, and the path if one is given, and prints the report.
@@ -51,6 +58,5 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<()> {
     };
     let probe = Probe { machine: probe::machine(), path };
     let report = if args.json { render_json(&probe) } else { render_text(&probe) };
-    std::io::stdout().write_all(report.as_bytes())?;
-    Ok(())
+    Ok(print(&report)?)
 }

@@ -22,7 +22,12 @@ pub fn plan(args: &BenchArgs) -> anyhow::Result<(Plan, bool)> {
     for path in &args.files {
         match job_text(path)? {
             Some(text) => {
-                let mut include = |from: &str, name: &str| included(path, from, name);
+                let files = &mut jobs.included;
+                let mut include = |from: &str, name: &str| {
+                    let (name, text) = included(path, from, name)?;
+                    files.push(PathBuf::from(&name));
+                    Ok((name, text))
+                };
                 let parsed = job_file::parse(&text, &mut include)
                     .with_context(|| path.display().to_string())?;
                 jobs.workloads.extend(parsed.workloads);

@@ -699,7 +699,7 @@ fn options(workload: &Workload, files: &[JobFile]) -> Option<Options> {
 }
 
 /// An alignment that suffices for direct I/O on every device.
-const ALIGN: usize = 4096;
+pub const ALIGN: usize = 4096;
 
 /// A buffer for each slot, filled with incompressible bytes.
 fn buffers(workload: &Workload, queue: Option<&mut Queue>) -> Vec<Buffer> {

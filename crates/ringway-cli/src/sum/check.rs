@@ -1,7 +1,7 @@
 //! Checks files against lists of checksums.
 
 use super::hash::{Reading, hash};
-use super::in_order::in_order;
+use super::in_order::{in_order, is_closed_early};
 use super::line::Entry;
 use super::list::{List, Malformed, Rules};
 use super::options::SumArgs;
@@ -22,7 +22,8 @@ enum Line {
     Unreadable(io::Error),
 }
 
-/// Checks the files of all lists; returns whether all match.
+/// Checks the files of all lists; returns whether all match. It has not shown that if the reader of
+/// standard output goes early.
 ///
 /// # Errors
 ///
@@ -41,13 +42,11 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
         tokio::spawn(feed(list.clone(), rules, inputs.clone(), send));
         let reading = Reading::new(args, progress);
         let mut tally = Tally::new(list.name(), args, progress);
-        in_order(
-            lines,
-            args.files.into(),
-            move |line| check(line, reading.clone()),
-            |checked| tally.add(checked),
-        )
-        .await?;
+        let work = move |line| check(line, reading.clone());
+        let checked = in_order(lines, args.files.into(), work, |checked| tally.add(checked));
+        if is_closed_early(checked.await)? {
+            return Ok(false);
+        }
         success &= tally.finish();
     }
     Ok(success)
@@ -86,11 +85,16 @@ async fn check(line: Line, reading: Reading) -> Checked {
     }
 }
 
-/// The number of bytes to read, as far as metadata show it. Errors are ignored here: they occur
+/// The number of bytes to read, as far as metadata show it. Lists that are no files count nothing:
+/// what is read of a pipe here would be missing in the check. Errors are ignored here: they occur
 /// again when the files are read.
 async fn total(lists: &[Input], rules: Rules) -> u64 {
     let mut total = 0;
-    for list in lists.iter().filter(|list| matches!(list, Input::Path(_))) {
+    for list in lists {
+        let Input::Path(path) = list else { continue };
+        if !source::is_file(path).await {
+            continue;
+        }
         let Ok(mut list) = List::open(list, rules).await else { continue };
         while let Ok(Some(entry)) = list.next().await {
             if let Ok(entry) = entry {
@@ -99,4 +103,32 @@ async fn total(lists: &[Input], rules: Rules) -> u64 {
         }
     }
     total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+
+    /// As that of `<(gzip -dc SUMS.gz)`.
+    #[tokio::test]
+    async fn the_total_takes_nothing_out_of_a_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "12345").unwrap();
+        let line = format!("00112233  {}\n", file.display());
+        let rules = Rules { algorithm: None, zero: false };
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(line.as_bytes()).unwrap();
+        drop(writer);
+        let pipe = format!("/proc/self/fd/{}", reader.as_raw_fd());
+        assert_eq!(total(&[Input::Path(pipe.into())], rules).await, 0);
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, line);
+        let list = folder.path().join("list");
+        std::fs::write(&list, &line).unwrap();
+        assert_eq!(total(&[Input::Path(list)], rules).await, 5);
+    }
 }

@@ -145,6 +145,12 @@ pub(super) fn is_of_len(file: &File, len: u64) -> bool {
     rustix::fs::fstat(file).is_ok_and(|stat| stat.st_size as u64 == len)
 }
 
+/// Whether this is a regular file.
+pub(super) async fn is_file(path: &Path) -> bool {
+    let mode = fs::metadata(path).await.map(|metadata| metadata.mode());
+    mode.is_ok_and(|mode| FileType::from_raw_mode(mode) == FileType::RegularFile)
+}
+
 /// The length of a file according to its metadata.
 pub(super) async fn len(path: &Path) -> u64 {
     fs::metadata(path).await.map_or(0, |metadata| metadata.len())
