@@ -12,6 +12,7 @@ pub use text::render_text;
 
 use crate::cli::print;
 use anyhow::Context;
+use ringway_core::device::{AlignmentSource, PathFacts, StorageKind};
 use ringway_core::probe::{self, Machine, PathProbe};
 use ringway_measure::text::clean;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,15 @@ pub struct Probe {
     pub machine: Machine,
     /// The path on the command line.
     pub path: Option<(PathBuf, PathProbe)>,
+}
+
+/// Whether files have direct I/O. `None` for a directory in which none could be made, and whose
+/// file system has no device to derive it from: tmpfs, overlays and others.
+fn has_direct_io(probed: &PathProbe) -> Option<bool> {
+    let PathFacts { kind, direct, .. } = &probed.facts;
+    let was_tried = *kind != StorageKind::Directory || probed.direct_read.is_some();
+    let is_known = was_tried || direct.source != AlignmentSource::Assumed;
+    is_known.then_some(direct.supported)
 }
 
 /// A path in a report, where control characters of its name have no effect.

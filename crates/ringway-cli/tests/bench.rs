@@ -697,6 +697,20 @@ fn requests_and_syncs_are_counted() {
     }
 }
 
+/// However many of them the harness makes, all that were due are counted.
+#[test]
+fn requests_of_several_sizes_that_were_due_are_counted() {
+    let folder = Folder::new();
+    let job = "[job]\nioengine=null\nsize=1m\nfilename=file\nrw=randread\nbssplit=4k/50:64k/50\n";
+    folder.write("job.fio", format!("{job}rate=1t\nruntime=200ms\ntime_based\n"));
+    let report = folder.report(&["--json - job.fio"]);
+    let job = &jobs(&report)[0];
+    let (made, bytes) = (sum(job, "total_ios") as f64, sum(job, "io_bytes") as f64);
+    let due = number(&job["ringway"]["not_started"]) as f64 * (bytes / made) + bytes;
+    let share = due / (0.2 * (1u64 << 40) as f64);
+    assert!((0.99..1.01).contains(&share), "{share}");
+}
+
 /// The two job files of a published comparison of Linux AIO with io_uring, with a shorter time, a
 /// smaller size and another folder: what each begins with, and what both have.
 const ARTICLES: [(&str, &str); 2] = [

@@ -1,6 +1,6 @@
 //! What a probe means for programs on this machine: short sentences, the most important first.
 
-use super::{Probe, shown};
+use super::{Probe, has_direct_io, shown};
 use ringway_core::device::{DeviceFacts, PathFacts, StorageKind};
 use ringway_core::probe::{Machine, PathProbe, UringSupport};
 use ringway_core::refusal::bytes_text;
@@ -107,17 +107,16 @@ fn of_path(path: &Path, probed: &PathProbe) -> Vec<String> {
     if !matches!(kind, StorageKind::Regular | StorageKind::Block | StorageKind::Directory) {
         return advice;
     }
-    if direct.supported {
-        advice.push(format!(
+    let what = if *kind == StorageKind::Directory { "files here" } else { "this file" };
+    advice.extend(has_direct_io(probed).map(|supported| match supported {
+        true => format!(
             "Align direct I/O: buffers to {} bytes, offsets and lengths to {} bytes.",
             direct.memory_align, direct.offset_align
-        ));
-    } else {
-        let what = if *kind == StorageKind::Directory { "files here" } else { "this file" };
-        advice.push(format!(
+        ),
+        false => format!(
             "Do not open {what} with O_DIRECT: {file_system} does not support direct I/O there."
-        ));
-    }
+        ),
+    }));
     if let Some(device) = device {
         let name = &device.name;
         if let Some(requests) = device.nr_requests {
@@ -164,6 +163,7 @@ fn durable_writes(device: &DeviceFacts) -> Option<String> {
 mod tests {
     use super::super::samples;
     use super::*;
+    use ringway_core::device::AlignmentSource;
 
     fn has(advice: &[String], part: &str) -> bool {
         advice.iter().any(|line| line.contains(part))
@@ -238,6 +238,10 @@ mod tests {
             probe.path.as_mut().unwrap().1.facts.kind = kind;
             assert!(has(&advice(&probe), part), "{kind}");
         }
+        // In a directory of a tmpfs or an overlay in which no file could be made, it is unknown.
+        let (_, probed) = probe.path.as_mut().unwrap();
+        (probed.facts.direct.source, probed.direct_read) = (AlignmentSource::Assumed, None);
+        assert!(!has(&advice(&probe), "O_DIRECT") && !has(&advice(&probe), "Align"));
         // A pipe has no alignment.
         probe.path.as_mut().unwrap().1.facts.kind = StorageKind::Fifo;
         assert!(!has(&advice(&probe), "O_DIRECT"));

@@ -2,9 +2,9 @@
 //! stable for scripts while the names of Rust fields may change. `docs/command-line.md` documents
 //! them.
 
-use super::Probe;
 use super::advice::advice;
 use super::file_system::observed;
+use super::{Probe, has_direct_io};
 use ringway_core::device::{DeviceFacts, DirectIo};
 use ringway_core::probe::{Capability, Limit, Limits, Machine, PathProbe};
 use ringway_core::refusal::{Feature, Refusal, errno_name};
@@ -128,13 +128,13 @@ fn names(names: &[(&'static str, bool)]) -> Value {
 }
 
 fn about_path(path: &Path, probed: &PathProbe, kernel: &str) -> Value {
-    let DirectIo { supported, memory_align, offset_align, source } = probed.facts.direct;
+    let DirectIo { memory_align, offset_align, source, .. } = probed.facts.direct;
     json!({
         "path": path.to_string_lossy(),
         "kind": probed.facts.kind.to_string(),
         "file_system": probed.facts.file_system,
         "direct_io": {
-            "supported": supported,
+            "supported": has_direct_io(probed),
             "memory_align": memory_align,
             "offset_align": offset_align,
             "source": source.to_string(),
@@ -175,6 +175,7 @@ fn about_device(device: &DeviceFacts) -> Value {
 mod tests {
     use super::super::samples;
     use super::*;
+    use ringway_core::device::{AlignmentSource, StorageKind};
 
     fn parsed(probe: &Probe) -> Value {
         serde_json::from_str(&render_json(probe)).unwrap()
@@ -217,6 +218,16 @@ mod tests {
         assert_eq!(report["machine"]["seccomp"], Value::Null);
         assert_eq!(report["machine"]["memlock"]["soft"], "unlimited");
         assert_eq!(report["machine"]["capabilities"]["CAP_IPC_LOCK"], Value::Null);
+    }
+
+    #[test]
+    fn direct_io_that_was_not_tried_is_unknown() {
+        let mut probe = samples::available();
+        let (_, path) = probe.path.as_mut().unwrap();
+        (path.direct_read, path.facts.direct.source) = (None, AlignmentSource::Assumed);
+        assert_eq!(parsed(&probe)["path"]["direct_io"]["supported"], Value::Null);
+        probe.path.as_mut().unwrap().1.facts.kind = StorageKind::Regular;
+        assert_eq!(parsed(&probe)["path"]["direct_io"]["supported"], true);
     }
 
     #[test]

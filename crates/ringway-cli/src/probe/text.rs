@@ -2,7 +2,7 @@
 
 use super::advice::advice;
 use super::file_system::observed;
-use super::{Probe, shown};
+use super::{Probe, has_direct_io, shown};
 use ringway_core::device::{AtomicWriteUnit, StorageKind};
 use ringway_core::probe::{
     Capability, KaioSupport, Limit, Limits, Machine, PathProbe, UringSupport,
@@ -60,21 +60,15 @@ impl Section {
 
     /// `available`, or `refused` with its meaning and its fix.
     fn result<T>(&mut self, label: impl Into<String>, result: &Result<T, Refusal>) {
-        let row = match result {
-            Ok(_) => Row { label: label.into(), value: "available".to_owned(), notes: Vec::new() },
-            Err(Refusal { errno, meaning, fix, .. }) => {
-                let mut notes = vec![("meaning: ", meaning.clone())];
-                if !fix.is_empty() {
-                    notes.push(("fix:     ", fix.clone()));
-                }
-                Row {
-                    label: label.into(),
-                    value: format!("refused: {}", errno_text(*errno)),
-                    notes,
-                }
-            }
+        let Err(Refusal { errno, meaning, fix, .. }) = result else {
+            return self.row(label, "available");
         };
-        self.rows.push(row);
+        let mut notes = vec![("meaning: ", meaning.clone())];
+        if !fix.is_empty() {
+            notes.push(("fix:     ", fix.clone()));
+        }
+        let value = format!("refused: {}", errno_text(*errno));
+        self.rows.push(Row { label: label.into(), value, notes });
     }
 
     fn results(&mut self, results: &[(Feature, Result<(), Refusal>)]) {
@@ -276,13 +270,13 @@ fn about_path(path: &Path, probed: &PathProbe) -> Section {
     let direct = facts.direct;
     section.row(
         "direct I/O",
-        if direct.supported {
-            format!(
+        match has_direct_io(probed) {
+            Some(true) => format!(
                 "memory aligned to {}, offset and length to {} ({})",
                 direct.memory_align, direct.offset_align, direct.source
-            )
-        } else {
-            "not supported".to_owned()
+            ),
+            Some(false) => "not supported".to_owned(),
+            None => "unknown for this directory: probe a file in it".to_owned(),
         },
     );
     section.row(
