@@ -108,15 +108,16 @@ fn of_path(path: &Path, probed: &PathProbe) -> Vec<String> {
         return advice;
     }
     let what = if *kind == StorageKind::Directory { "files here" } else { "this file" };
-    advice.extend(has_direct_io(probed).map(|supported| match supported {
-        true => format!(
+    match has_direct_io(probed) {
+        Some(true) => advice.push(format!(
             "Align direct I/O: buffers to {} bytes, offsets and lengths to {} bytes.",
             direct.memory_align, direct.offset_align
-        ),
-        false => format!(
+        )),
+        Some(false) => advice.push(format!(
             "Do not open {what} with O_DIRECT: {file_system} does not support direct I/O there."
-        ),
-    }));
+        )),
+        None => {}
+    }
     if let Some(device) = device {
         let name = &device.name;
         if let Some(requests) = device.nr_requests {

@@ -8,7 +8,7 @@ use super::{Probe, has_direct_io};
 use ringway_core::device::{DeviceFacts, DirectIo};
 use ringway_core::probe::{Capability, Limit, Limits, Machine, PathProbe};
 use ringway_core::refusal::{Feature, Refusal, errno_name};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// The report as indented JSON with a final newline. Unknown values are null.
@@ -26,7 +26,7 @@ pub fn render_json(probe: &Probe) -> String {
 
 fn about(machine: &Machine) -> Value {
     let limits = &machine.limits;
-    let rings: Vec<_> = machine
+    let rings: Value = machine
         .ring_memory
         .iter()
         .map(|ring| {
@@ -74,57 +74,46 @@ fn limit(limit: Limit) -> Value {
 fn backends(machine: &Machine) -> Value {
     let mut uring = result(&machine.uring);
     if let Ok(available) = &machine.uring {
-        let buffers: Map<_, _> = available
-            .fixed_buffers
-            .iter()
-            .map(|(size, tried)| (size.to_string(), result(tried).into()))
-            .collect();
-        uring.insert("flags".to_owned(), results(&available.flags));
-        uring.insert("options".to_owned(), results(&available.options));
-        uring.insert("fixed_buffers".to_owned(), buffers.into());
-        uring.insert("features".to_owned(), names(&available.features));
-        let opcodes = match &available.opcodes {
+        let buffers = available.fixed_buffers.iter();
+        uring["flags"] = results(&available.flags);
+        uring["options"] = results(&available.options);
+        uring["fixed_buffers"] =
+            buffers.map(|(size, tried)| (size.to_string(), result(tried))).collect();
+        uring["features"] = names(&available.features);
+        uring["opcodes"] = match &available.opcodes {
             Ok(opcodes) => names(opcodes),
-            Err(_) => result(&available.opcodes).into(),
+            Err(_) => result(&available.opcodes),
         };
-        uring.insert("opcodes".to_owned(), opcodes);
     }
     let mut kaio = result(&machine.kaio);
     if let Ok(available) = &machine.kaio {
-        kaio.insert("user_ring".to_owned(), result(&available.user_ring).into());
-        kaio.insert("eventfd".to_owned(), result(&available.res_fd).into());
-        kaio.insert("fsync".to_owned(), result(&available.fsync).into());
+        kaio["user_ring"] = result(&available.user_ring);
+        kaio["eventfd"] = result(&available.res_fd);
+        kaio["fsync"] = result(&available.fsync);
     }
     json!({ "uring": uring, "kaio": kaio, "threads": result(&machine.threads) })
 }
 
 /// `available`, and the reason and the fix if it is false.
-fn result<T>(result: &Result<T, Refusal>) -> Map<String, Value> {
-    let mut map = Map::new();
-    map.insert("available".to_owned(), result.is_ok().into());
-    if let Err(Refusal { errno, meaning, fix, .. }) = result {
-        map.insert("errno".to_owned(), (*errno).into());
-        map.insert("errno_name".to_owned(), errno_name(*errno).into());
-        map.insert("meaning".to_owned(), meaning.as_str().into());
-        map.insert("fix".to_owned(), fix.as_str().into());
+fn result<T>(result: &Result<T, Refusal>) -> Value {
+    match result {
+        Ok(_) => json!({ "available": true }),
+        Err(Refusal { errno, meaning, fix, .. }) => json!({
+            "available": false,
+            "errno": errno,
+            "errno_name": errno_name(*errno),
+            "meaning": meaning,
+            "fix": fix,
+        }),
     }
-    map
 }
 
 fn results(results: &[(Feature, Result<(), Refusal>)]) -> Value {
-    results
-        .iter()
-        .map(|(feature, tried)| (feature.name().to_owned(), result(tried).into()))
-        .collect::<Map<_, _>>()
-        .into()
+    results.iter().map(|(feature, tried)| (feature.name(), result(tried))).collect()
 }
 
 fn names(names: &[(&'static str, bool)]) -> Value {
-    names
-        .iter()
-        .map(|(name, exists)| ((*name).to_owned(), (*exists).into()))
-        .collect::<Map<_, _>>()
-        .into()
+    names.iter().copied().collect()
 }
 
 fn about_path(path: &Path, probed: &PathProbe, kernel: &str) -> Value {

@@ -3,24 +3,18 @@
 use super::hash::{Reading, hash};
 use super::in_order::{in_order, is_closed_early};
 use super::line::Entry;
-use super::list::{List, Malformed, Rules};
+use super::list::{List, Rules};
 use super::options::SumArgs;
 use super::progress::Progress;
 use super::source::{self, Input, Inputs};
 use super::tally::{Checked, Tally};
-use std::io;
 use tokio::sync::mpsc;
 
 /// The number of lines read ahead of their files.
 const AHEAD: usize = 256;
 
-/// A line of a list.
-enum Line {
-    Entry(Entry, Input),
-    Malformed(Malformed),
-    /// It cannot be read, nor the lines after it.
-    Unreadable(io::Error),
-}
+/// A line of a list: a file to read, or else its result.
+type Line = Result<(Entry, Input), Checked>;
 
 /// Checks the files of all lists; returns whether all match. It has not shown that if the reader of
 /// standard output goes early.
@@ -56,17 +50,17 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
 async fn feed(list: Input, rules: Rules, mut inputs: Inputs, lines: mpsc::Sender<Vec<Line>>) {
     let mut list = match List::open(&list, rules).await {
         Ok(list) => list,
-        Err(error) => return drop(lines.send(vec![Line::Unreadable(error)]).await),
+        Err(error) => return drop(lines.send(vec![Err(Checked::Unreadable(error))]).await),
     };
     loop {
         let line = match list.next().await {
             Ok(None) => return,
             Ok(Some(Ok(entry))) => {
                 let input = inputs.of(&entry.path);
-                Line::Entry(entry, input)
+                Ok((entry, input))
             }
-            Ok(Some(Err(line))) => Line::Malformed(line),
-            Err(error) => return drop(lines.send(vec![Line::Unreadable(error)]).await),
+            Ok(Some(Err(line))) => Err(Checked::Malformed(line)),
+            Err(error) => return drop(lines.send(vec![Err(Checked::Unreadable(error))]).await),
         };
         if lines.send(vec![line]).await.is_err() {
             return;
@@ -76,12 +70,11 @@ async fn feed(list: Input, rules: Rules, mut inputs: Inputs, lines: mpsc::Sender
 
 async fn check(line: Line, reading: Reading) -> Checked {
     match line {
-        Line::Entry(entry, input) => {
+        Ok((entry, input)) => {
             let hashed = hash(&input, entry.algorithm, &reading).await;
             Checked::Read(entry, hashed)
         }
-        Line::Malformed(line) => Checked::Malformed(line),
-        Line::Unreadable(error) => Checked::Unreadable(error),
+        Err(checked) => checked,
     }
 }
 
@@ -108,7 +101,7 @@ async fn total(lists: &[Input], rules: Rules) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
+    use std::io::{self, Read, Write};
     use std::os::fd::AsRawFd;
 
     /// As that of `<(gzip -dc SUMS.gz)`.

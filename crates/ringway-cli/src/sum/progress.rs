@@ -110,7 +110,8 @@ fn error_text(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), errno_text)
 }
 
-fn style(template: &str) -> ProgressStyle {
+/// The style of all bars.
+pub(crate) fn style(template: &str) -> ProgressStyle {
     let style =
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     style.progress_chars("=> ")

@@ -97,9 +97,7 @@ impl Source {
         };
         Ok((source, not_direct))
     }
-}
 
-impl Source {
     /// The same, read without leaving pages in the page cache.
     pub(super) fn with_dont_cache(self, yes: bool) -> Self {
         let with = |file: File| file.with_dont_cache(yes);

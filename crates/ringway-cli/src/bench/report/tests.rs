@@ -629,7 +629,7 @@ const VALUES: &[Values] = &[
         |measured| {
             measured.workload.rate = Some(Rate::Requests(1000));
             let run = &mut measured.runs[0];
-            run.read = Direction::new();
+            run.read = Direction::default();
             run.read.count(4096, 5_000_000, Some(1_000));
             run.read.latency.record(9_000_000).unwrap();
             run.not_started = 1;
