@@ -75,9 +75,9 @@ pub fn polls(tallies: &[Tally], turn: &mut Turn) {
     }
     turn.set(POLLS, Some(all[0].len() as f64).filter(|polls| *polls > 0.0));
     for (names, times) in [POLLS_WALL, POLLS_CPU, POLLS_WAITED, POLLS_READY].into_iter().zip(all) {
-        // The quantile 1 is the longest poll.
-        for (name, quantile) in names.into_iter().zip([0.999, 0.9999, 1.0]) {
-            let time = (!times.is_empty()).then(|| times.value_at_quantile(quantile));
+        let longest = (!times.is_empty()).then(|| times.max());
+        let [long, longer] = [99.9, 99.99].map(|percent| percentile(&times, percent));
+        for (name, time) in names.into_iter().zip([long, longer, longest]) {
             turn.set(name, time.map(micros));
         }
     }
@@ -85,4 +85,24 @@ pub fn polls(tallies: &[Tally], turn: &mut Turn) {
 
 fn micros(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_of_polls_need_enough_of_them() {
+        let figures = |polls| {
+            let tally = Tally::default();
+            (0..polls).for_each(|_| tally.record_poll(Poll { wall: 9_000, cpu: 9_000, ready: 0 }));
+            let mut turn = Turn::default();
+            super::polls(&[tally], &mut turn);
+            POLLS_WALL.map(|name| turn.get(name).is_some())
+        };
+        assert_eq!(figures(0), [false, false, false]);
+        assert_eq!(figures(999), [false, false, true]);
+        assert_eq!(figures(1_000), [true, false, true]);
+        assert_eq!(figures(10_000), [true, true, true]);
+    }
 }

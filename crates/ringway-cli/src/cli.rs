@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Probe and benchmark file I/O on this machine, and compute checksums
@@ -56,6 +57,20 @@ Examples:
       This machine, and the file system and device of /data
   ringway probe --json | jq .backends.uring.available
       For scripts";
+
+/// Writes a report to standard output. A reader that closes the pipe early (`| head`) is not a
+/// failure.
+///
+/// # Errors
+///
+/// Those of writing.
+pub(crate) fn print(report: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(report.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
+}
 
 /// Writes `man1/*.1` and `completions/*` for bash, zsh and fish into a folder.
 ///

@@ -4,7 +4,6 @@ use clap::Parser;
 use ringway_cli::bench::options::join_switches;
 use ringway_cli::cli::{Cli, Command, generate};
 use ringway_cli::{bench, probe, sum};
-use std::io;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -21,15 +20,6 @@ fn main() -> ExitCode {
         Command::Generate { dir } => generate(&dir).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
-        // A reader that closes the pipe early (`| head`) is not a failure.
-        let is_closed_pipe = |cause: &(dyn std::error::Error + 'static)| {
-            cause
-                .downcast_ref::<io::Error>()
-                .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-        };
-        if error.chain().any(is_closed_pipe) {
-            return ExitCode::SUCCESS;
-        }
         eprintln!("ringway: {error:#}");
         ExitCode::FAILURE
     })

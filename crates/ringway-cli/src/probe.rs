@@ -10,15 +10,18 @@ mod text;
 pub use json::render_json;
 pub use text::render_text;
 
+use crate::cli::print;
 use anyhow::Context;
+use ringway_core::device::{AlignmentSource, PathFacts, StorageKind};
 use ringway_core::probe::{self, Machine, PathProbe};
-use std::io::Write;
-use std::path::PathBuf;
+use ringway_measure::text::clean;
+use std::path::{Path, PathBuf};
 
 /// The options of `ringway probe`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ProbeArgs {
-    /// Also examine this file, directory or block device, which is only read
+    /// Also examine this file or block device, which is only read, or this directory, in which a
+    /// file without a name is made for a moment
     pub path: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
@@ -32,6 +35,20 @@ pub struct Probe {
     pub machine: Machine,
     /// The path on the command line.
     pub path: Option<(PathBuf, PathProbe)>,
+}
+
+/// Whether files have direct I/O. `None` for a directory in which none could be made, and whose
+/// file system has no device to derive it from: tmpfs, overlays and others.
+fn has_direct_io(probed: &PathProbe) -> Option<bool> {
+    let PathFacts { kind, direct, .. } = &probed.facts;
+    let was_tried = *kind != StorageKind::Directory || probed.direct_read.is_some();
+    let is_known = was_tried || direct.source != AlignmentSource::Assumed;
+    is_known.then_some(direct.supported)
+}
+
+/// A path in a report, where control characters of its name have no effect.
+fn shown(path: &Path) -> String {
+    clean(&path.to_string_lossy())
 }
 
 /// Probes the machine, and the path if one is given, and prints the report.
@@ -51,6 +68,5 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<()> {
     };
     let probe = Probe { machine: probe::machine(), path };
     let report = if args.json { render_json(&probe) } else { render_text(&probe) };
-    std::io::stdout().write_all(report.as_bytes())?;
-    Ok(())
+    Ok(print(&report)?)
 }

@@ -8,7 +8,7 @@ mod line;
 mod list;
 pub mod options;
 mod print;
-mod progress;
+pub(crate) mod progress;
 mod source;
 mod tally;
 mod tree;

@@ -212,6 +212,34 @@ fn all_reports_are_written() {
 }
 
 #[test]
+fn a_report_that_cannot_be_written_does_not_lose_the_others() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let folder = Folder::new();
+    // The second one is a pipe without a reader, which is not that of standard output.
+    for report in ["/dev/full", "/dev/stdin"] {
+        let args = "--backend null --depth 1 --csv out.csv --json";
+        let mut command = folder.command(&[SHORT, args, report]);
+        command.stdin(writer.try_clone().unwrap());
+        let output = finish(command.spawn().unwrap());
+        failed(&output, 1, &[report]);
+        for report in [output.stdout, folder.read("out.csv")] {
+            assert!(text(&report).contains("null"), "{}", text(&report));
+        }
+    }
+}
+
+#[test]
+fn a_refusal_leaves_no_file() {
+    let folder = Folder::new();
+    folder.write("old.json", "old");
+    folder.fails(&["--json new.json --csv old.json missing"], 1, &["missing does not exist"]);
+    folder.fails(&["--passthrough --size 1m file --html new.html"], 1, &["whole NVMe disk"]);
+    assert_eq!(folder.names(), ["old.json"]);
+    assert_eq!(folder.read("old.json"), b"old");
+}
+
+#[test]
 fn existing_files_are_not_written_to_without_overwrite() {
     let folder = Folder::new();
     let content = vec![0x5a; 1 << 20];
@@ -271,16 +299,20 @@ fn a_report_does_not_overwrite_files_of_the_bench() {
     std::os::unix::fs::symlink(folder.path("precious"), folder.path("link")).unwrap();
     let job = "[job]\nfilename=precious\n";
     folder.write("job.fio", job);
+    folder.write("including.fio", "[job]\nfilename=precious\ninclude included\n");
+    folder.write("included", "rw=read\n");
     for args in [
         "--json precious precious",
         "--overwrite --rw write --csv link precious",
         "--html link job.fio",
         "--json job.fio job.fio",
+        "--json included including.fio",
         "--json new --csv ./new precious",
         "--json made --overwrite --size 8k made",
     ] {
         folder.fails(&[args], 1, &["give another file for the report"]);
         assert!(folder.read("precious") == [7; 8192] && folder.read("job.fio") == job.as_bytes());
+        assert_eq!(folder.read("included"), b"rw=read\n");
     }
 }
 
@@ -663,6 +695,20 @@ fn requests_and_syncs_are_counted() {
             assert!(is_right(job), "{args}: {job}");
         }
     }
+}
+
+/// However many of them the harness makes, all that were due are counted.
+#[test]
+fn requests_of_several_sizes_that_were_due_are_counted() {
+    let folder = Folder::new();
+    let job = "[job]\nioengine=null\nsize=1m\nfilename=file\nrw=randread\nbssplit=4k/50:64k/50\n";
+    folder.write("job.fio", format!("{job}rate=1t\nruntime=200ms\ntime_based\n"));
+    let report = folder.report(&["--json - job.fio"]);
+    let job = &jobs(&report)[0];
+    let (made, bytes) = (sum(job, "total_ios") as f64, sum(job, "io_bytes") as f64);
+    let due = number(&job["ringway"]["not_started"]) as f64 * (bytes / made) + bytes;
+    let share = due / (0.2 * (1u64 << 40) as f64);
+    assert!((0.99..1.01).contains(&share), "{share}");
 }
 
 /// The two job files of a published comparison of Linux AIO with io_uring, with a shorter time, a

@@ -651,3 +651,33 @@ fn a_closed_pipe_is_not_a_failure() {
     );
     assert_eq!(text(&run("bash", folder.path(), &["-c", &script], b"").stdout), "0\n");
 }
+
+/// The exit status if standard output is this.
+fn status_with_stdout(folder: &Path, stdout: impl Into<Stdio>, args: &[&str]) -> Option<i32> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringway"));
+    command.current_dir(folder).arg("sum").args(args).stdout(stdout).stderr(Stdio::null());
+    command.status().unwrap().code()
+}
+
+#[test]
+fn a_closed_pipe_hides_no_failure() {
+    let folder = folder();
+    fs::write(folder.path().join("file"), "abc").unwrap();
+    fs::write(folder.path().join("list"), "00000000  file\n".repeat(10)).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    for args in [&["--check", "list"][..], &["missing", "file"]] {
+        let stdout = writer.try_clone().unwrap();
+        assert_eq!(status_with_stdout(folder.path(), stdout, args), Some(1), "{args:?}");
+    }
+}
+
+#[test]
+fn output_that_is_lost_is_an_error() {
+    let folder = folder();
+    fs::write(folder.path().join("file"), "abc").unwrap();
+    for args in [&["file"][..], &["--zero", "file"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        assert_eq!(status_with_stdout(folder.path(), full, args), Some(1), "{args:?}");
+    }
+}

@@ -7,7 +7,7 @@ use super::workload::{Backend, Target};
 use anyhow::{Context, bail};
 use ringway_measure::scratch;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// The maximum size of a job file.
@@ -22,7 +22,12 @@ pub fn plan(args: &BenchArgs) -> anyhow::Result<(Plan, bool)> {
     for path in &args.files {
         match job_text(path)? {
             Some(text) => {
-                let mut include = |from: &str, name: &str| included(path, from, name);
+                let files = &mut jobs.included;
+                let mut include = |from: &str, name: &str| {
+                    let (name, text) = included(path, from, name)?;
+                    files.push(PathBuf::from(&name));
+                    Ok((name, text))
+                };
                 let parsed = job_file::parse(&text, &mut include)
                     .with_context(|| path.display().to_string())?;
                 jobs.workloads.extend(parsed.workloads);
@@ -75,8 +80,10 @@ fn included(job_file: &Path, from: &str, name: &str) -> Result<(String, String),
     let path = if Path::new(name).exists() { Path::new(name) } else { &sibling };
     let text = fs::File::open(path).and_then(|file| {
         let mut text = String::new();
-        file.take(MAX_JOB_FILE).read_to_string(&mut text)?;
-        Ok(text)
+        file.take(MAX_JOB_FILE + 1).read_to_string(&mut text)?;
+        // Without its end it would be another measurement.
+        let is_whole = text.len() as u64 <= MAX_JOB_FILE;
+        is_whole.then_some(text).ok_or_else(|| io::Error::other("is larger than 1 MiB"))
     });
     text.map(|text| (path.display().to_string(), text))
         .map_err(|error| format!("{}: {error}", path.display()))
@@ -107,6 +114,17 @@ fn only_null(backends: &[Backend]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_included_file_is_not_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let (job_file, large) = (folder.path().join("job.fio"), folder.path().join("large"));
+        for (more, is_read) in [(0, true), (1, false)] {
+            fs::write(&large, vec![b'#'; MAX_JOB_FILE as usize + more]).unwrap();
+            let text = included(&job_file, "", "large");
+            assert_eq!(text.is_ok_and(|(_, text)| text.len() == 1 << 20), is_read);
+        }
+    }
 
     #[test]
     fn job_files_are_recognised_by_their_first_line() {

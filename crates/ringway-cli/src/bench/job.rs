@@ -519,10 +519,12 @@ impl<'a> Job<'a> {
     /// counts as latency from the schedule.
     fn count_not_started(&mut self, end: u64) {
         let Some(schedule) = &mut self.schedule else { return };
-        let block_size = self.workload.block_size;
+        // Those that are missing would have had the mean size of the others.
+        let size = self.issued_bytes.checked_div(self.issued).unwrap_or(0);
+        let size = size.max(self.workload.block_size);
         let left = (self.limit.saturating_sub(self.issued))
-            .min(self.limit_bytes.saturating_sub(self.issued_bytes).div_ceil(block_size));
-        let missed = schedule.missed(end, block_size).min(left);
+            .min(self.limit_bytes.saturating_sub(self.issued_bytes).div_ceil(size));
+        let missed = schedule.missed(end, size).min(left);
         self.recorder.result.run.not_started = missed;
         let run = &mut self.recorder.result.run;
         let direction = if self.workload.access.reads() { &mut run.read } else { &mut run.write };
@@ -699,7 +701,7 @@ fn options(workload: &Workload, files: &[JobFile]) -> Option<Options> {
 }
 
 /// An alignment that suffices for direct I/O on every device.
-const ALIGN: usize = 4096;
+pub const ALIGN: usize = 4096;
 
 /// A buffer for each slot, filled with incompressible bytes.
 fn buffers(workload: &Workload, queue: Option<&mut Queue>) -> Vec<Buffer> {

@@ -247,8 +247,11 @@ pub fn join_switches(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> 
             break;
         }
         if SWITCHES.iter().any(|name| arg == *name) {
-            let is_list =
-                |next: &OsString| matches!(next.to_str(), Some("0" | "1" | "0,1" | "1,0"));
+            // (Also a wrong one: as a file, with --size, it would be made.)
+            let is_list = |next: &OsString| {
+                let mut bytes = next.as_encoded_bytes().iter();
+                !next.is_empty() && bytes.all(|byte| matches!(byte, b'0'..=b'9' | b','))
+            };
             arg.push("=");
             arg.push(args.next_if(is_list).unwrap_or_else(|| "1".into()));
         }
@@ -351,6 +354,7 @@ pub(super) mod tests {
             ("--runtime 0", "longer than 0"),
             ("--runtime 5x", "such as 5s"),
             ("--direct 2", "0, 1 or 0,1"),
+            ("--sqpoll 0,2 --size 1m", "0, 1 or 0,1"),
             ("--depth 0", "not in 1..=65536"),
             ("--fsync 1 --fdatasync 1", "cannot be used with"),
             ("--runtime 1s --requests 5", "cannot be used with"),

@@ -5,11 +5,12 @@ use super::report::{self, Model};
 use super::result::Report;
 use super::target;
 use super::workload::Workload;
+use crate::cli::print;
 use anyhow::{Context, bail};
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The reports to write. Their files are opened before anything is measured: a wrong path must not
 /// lose the results.
@@ -17,8 +18,45 @@ pub struct Outputs(Vec<(Render, Output)>);
 
 type Render = fn(&Model) -> anyhow::Result<String>;
 
-/// A file with its path; `None` for standard output, instead of the table.
-type Output = Option<(PathBuf, fs::File)>;
+/// `None` for standard output, instead of the table.
+type Output = Option<ReportFile>;
+
+/// A file for a report. If it was created here, it is removed again without one.
+struct ReportFile {
+    path: PathBuf,
+    file: fs::File,
+    is_new: bool,
+}
+
+impl ReportFile {
+    /// It is truncated when the report is written.
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        let is_new = path.symlink_metadata().is_err();
+        let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file = file.with_context(|| path.display().to_string())?;
+        if file.metadata()?.file_type().is_block_device() {
+            bail!("{} is a block device; give a file for the report", path.display());
+        }
+        Ok(Self { path: path.to_owned(), file, is_new })
+    }
+
+    fn write(&mut self, text: &str) -> anyhow::Result<()> {
+        self.is_new = false;
+        // A pipe or a terminal cannot be truncated.
+        let is_file = self.file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let truncated = if is_file { self.file.set_len(0) } else { Ok(()) };
+        let written = truncated.and_then(|()| self.file.write_all(text.as_bytes()));
+        written.with_context(|| self.path.display().to_string())
+    }
+}
+
+impl Drop for ReportFile {
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
 
 impl Outputs {
     pub fn open(args: &BenchArgs) -> anyhow::Result<Self> {
@@ -37,13 +75,7 @@ impl Outputs {
                 outputs.0.push((render, None));
                 continue;
             }
-            // It is truncated when the report is written.
-            let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
-            let file = file.with_context(|| path.display().to_string())?;
-            if file.metadata()?.file_type().is_block_device() {
-                bail!("{} is a block device; give a file for the report", path.display());
-            }
-            outputs.0.push((render, Some((path.clone(), file))));
+            outputs.0.push((render, Some(ReportFile::open(path)?)));
         }
         Ok(outputs)
     }
@@ -55,7 +87,8 @@ impl Outputs {
         let targets = workloads.iter().flat_map(target::paths);
         let paths = named.iter().cloned().chain(targets);
         let mut taken: Vec<_> = paths.filter_map(|path| fs::metadata(path).ok()).map(id).collect();
-        for (path, file) in self.0.iter().filter_map(|(_, output)| output.as_ref()) {
+        for ReportFile { path, file, .. } in self.0.iter().filter_map(|(_, output)| output.as_ref())
+        {
             let metadata = file.metadata().with_context(|| path.display().to_string())?;
             if !metadata.is_file() {
                 continue;
@@ -73,28 +106,19 @@ impl Outputs {
         Ok(())
     }
 
+    /// Writes all reports. One that cannot be written does not lose the others.
     pub fn write(self, report: &Report) -> anyhow::Result<()> {
         let model = Model::new(report);
-        let mut printed = None;
-        for (render, output) in &self.0 {
+        let (mut printed, mut written) = (None, Ok(()));
+        for (render, output) in self.0 {
             let text = render(&model)?;
             match output {
                 None => printed = Some(text),
-                Some((path, file)) => {
-                    // A pipe or a terminal cannot be truncated.
-                    let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
-                    let truncated = if is_file { file.set_len(0) } else { Ok(()) };
-                    let written = truncated.and_then(|()| (&*file).write_all(text.as_bytes()));
-                    written.with_context(|| path.display().to_string())?;
-                }
+                Some(mut file) => written = written.and(file.write(&text)),
             }
         }
         // Last: after Ctrl-C nobody may read standard output any more.
-        let printed = printed.unwrap_or_else(|| report::terminal::render(&model));
-        match std::io::stdout().write_all(printed.as_bytes()) {
-            // A reader that closes the pipe early (`| head`) is not a failure.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            written => Ok(written?),
-        }
+        print(&printed.unwrap_or_else(|| report::terminal::render(&model)))?;
+        written
     }
 }

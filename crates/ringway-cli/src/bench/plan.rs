@@ -6,6 +6,7 @@ use super::result::add_note;
 use super::workload::{Access, Backend, Rate, Stop, Sync, Target, Workload};
 use ringway_measure::text::{section, wrap};
 use ringway_measure::units::size_text;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What to run.
@@ -17,6 +18,8 @@ pub struct Plan {
     pub notes: Vec<String>,
     /// Keys of job files that do not mean the same as in fio.
     pub differences: Vec<String>,
+    /// Files that job files include.
+    pub included: Vec<PathBuf>,
 }
 
 const DEPTHS: [u32; 3] = [1, 32, 128];
@@ -55,6 +58,23 @@ pub fn plan(args: &BenchArgs, target: &Target) -> Plan {
     for workload in workloads {
         plan.add(workload);
     }
+    let any = |is: fn(&Workload) -> bool| plan.workloads.iter().any(is);
+    let without_effect = [
+        (
+            args.read_percent.is_some() && !any(|w| w.access.is_mixed()),
+            "--read-percent has no effect without mixed workloads (randrw, rw)",
+        ),
+        (
+            args.cache.is_some() && !any(|w| !w.direct && w.access.reads() && !w.is_null()),
+            "--cache has no effect on direct I/O and on workloads that only write",
+        ),
+        (
+            (args.overwrite || args.fill) && matches!(target, Target::Scratch { .. }),
+            "--overwrite and --fill have no effect on a scratch file, which is new and filled",
+        ),
+    ];
+    let notes = without_effect.into_iter().filter(|(is, _)| *is).map(|(_, note)| note.to_owned());
+    plan.notes.extend(notes.collect::<Vec<_>>());
     plan
 }
 
@@ -224,6 +244,11 @@ mod tests {
                 &[(Backend::Uring, false, false, false, Some(4))],
                 &["--iopoll needs direct I/O", "--fsync and --fdatasync", "--batch 16 is reduced"],
             ),
+            (
+                "--depth 4 --backend uring --read-percent 9 --cache cold --overwrite --fill",
+                &[(Backend::Uring, false, false, false, None)],
+                &["--read-percent has no", "--cache has no", "--overwrite and --fill have no"],
+            ),
         ] {
             let plan = planned(options);
             assert_eq!(plan.workloads.iter().map(settings).collect::<Vec<_>>(), expected);
@@ -231,6 +256,8 @@ mod tests {
             assert_eq!(plan.notes.len(), notes.len(), "{:?}", plan.notes);
             assert!(plan.notes.iter().zip(notes).all(|(note, part)| note.starts_with(part)));
         }
+        let used = planned("--rw randread,rw --direct 0,1 --read-percent 9 --cache cold");
+        assert_eq!(used.notes, Vec::<String>::new());
     }
 
     fn some<T: Clone + std::fmt::Debug + 'static>(all: &[T]) -> impl Strategy<Value = Vec<T>> {

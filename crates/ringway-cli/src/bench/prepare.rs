@@ -6,7 +6,6 @@ use super::progress::Progress;
 use super::result::add_note;
 use super::target::{JobFiles, Targets};
 use super::workload::Workload;
-use anyhow::bail;
 use std::path::Path;
 
 /// Checks, creates and fills the files. A bench of the null backend alone needs none.
@@ -20,18 +19,7 @@ pub fn prepare(
     if workloads.iter().all(Workload::is_null) {
         return workloads.iter().map(|null| targets.nothing(null.jobs, NULL_SIZE)).collect();
     }
-    let files = targets.prepare(workloads)?;
-    let uses_commands = |(workload, _): &(&Workload, &JobFiles)| workload.passthrough;
-    for (_, files) in workloads.iter().zip(&files).filter(uses_commands) {
-        if let Some(source) = files.iter().flatten().find(|source| source.generic().is_none()) {
-            bail!(
-                "--passthrough needs a whole NVMe disk (/dev/nvme0n1) with a generic device \
-                 (/dev/ng0n1), on kernel 5.19 or newer; this is a {}",
-                source.facts.kind
-            );
-        }
-    }
-    Ok(files)
+    targets.prepare(workloads)
 }
 
 /// Replaces direct by buffered I/O where the file system does not support it, and adds a remark.

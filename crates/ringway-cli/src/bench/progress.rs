@@ -2,7 +2,8 @@
 
 use super::interrupt::is_interrupted;
 use super::workload::Workload;
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::sum::progress::style;
+use indicatif::ProgressBar;
 use ringway_core::refusal::bytes_text;
 use std::cell::{Cell, RefCell};
 use std::io::IsTerminal;
@@ -23,9 +24,7 @@ impl Progress {
         if self.quiet || !std::io::stderr().is_terminal() {
             return;
         }
-        let style =
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        let bar = ProgressBar::new(length).with_style(style.progress_chars("=> "));
+        let bar = ProgressBar::new(length).with_style(style(template));
         self.bar.replace(bar).finish_and_clear();
     }
 

@@ -100,11 +100,6 @@ pub struct Interrupted {
 }
 
 impl Direction {
-    /// No requests.
-    pub fn new() -> Self {
-        Self { ops: 0, bytes: 0, latency: latency_histogram(), submitted: None }
-    }
-
     /// Counts a completed request.
     #[inline]
     pub fn count(&mut self, bytes: u64, latency: u64, since_submitted: Option<u64>) {
@@ -154,8 +149,9 @@ pub fn add(to: &mut Histogram<u64>, other: &Histogram<u64>) {
 }
 
 impl Default for Direction {
+    /// No requests.
     fn default() -> Self {
-        Self::new()
+        Self { ops: 0, bytes: 0, latency: latency_histogram(), submitted: None }
     }
 }
 

@@ -1,7 +1,7 @@
 //! One run of one workload: starts its jobs together, samples the kernel's helper threads, and adds
 //! up the results.
 
-use super::job::{Check, Job, JobFile, JobResult, Times};
+use super::job::{ALIGN, Check, Job, JobFile, JobResult, Times};
 use super::memory::available_memory;
 use super::progress::Progress;
 use super::result::{Run, add_note};
@@ -136,13 +136,18 @@ fn unfit(workload: &Workload, sources: &[Arc<Source>]) -> Option<String> {
     if workload.direct && !used.all(|bytes| bytes.is_multiple_of(align)) {
         return Some(format!("direct I/O on this file needs multiples of {align} bytes"));
     }
-    let buffers = u64::from(workload.depth) * u64::from(workload.jobs);
-    let memory = workload.largest_request().saturating_mul(buffers);
-    let available = available_memory();
+    let (memory, available) = (memory_of_buffers(workload), available_memory());
     (memory > available / 2).then(|| {
         let (need, have) = (memory >> 20, available >> 20);
         format!("its buffers need {need} MiB, and {have} MiB of memory are available")
     })
+}
+
+/// Each buffer takes whole pages, and a part of one for its allocation and its request.
+fn memory_of_buffers(workload: &Workload) -> u64 {
+    let buffers = u64::from(workload.depth) * u64::from(workload.jobs);
+    let each = (workload.largest_request() + 256).next_multiple_of(ALIGN as u64);
+    each.saturating_mul(buffers)
 }
 
 fn set_cache(source: &Source, cache: Cache) -> io::Result<()> {
@@ -306,7 +311,7 @@ fn combine(workload: &Workload, usage: Usage, results: &[JobResult]) -> (Run, Ve
     let notes = [
         (
             results.iter().any(|result| result.to_threads > 0),
-            "operations that the backend does not support ran on threads",
+            "operations ran on threads: the backend does not support them, or submitting waits",
         ),
         (
             results.iter().any(|result| result.short > 0),
@@ -374,8 +379,19 @@ fn read_back(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::workload::Access;
+    use crate::bench::workload::{Access, MAX_REQUEST};
     use clap::ValueEnum;
+
+    /// With `bs=1` and `iodepth=2g` of a job file, the bytes alone were 2 GiB.
+    #[test]
+    fn small_buffers_take_whole_pages() {
+        let memory = |block_size, depth| {
+            memory_of_buffers(&Workload { block_size, depth, jobs: 2, ..Workload::default() })
+        };
+        assert_eq!(memory(1, 1 << 31), 1 << 44);
+        assert_eq!(memory(64 << 10, 8), 16 * (68 << 10));
+        assert_eq!(memory(MAX_REQUEST, u32::MAX), 2 * (MAX_REQUEST + 4096) * u64::from(u32::MAX));
+    }
 
     #[test]
     fn the_kernel_is_advised_of_the_access_pattern_by_default() {

@@ -13,8 +13,8 @@ use super::run::{self, Outcome};
 use super::status::exit_status;
 use super::target::JobFiles;
 use super::workload::Cache;
+use crate::cli::print;
 use ringway_measure::text::plural;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -27,7 +27,7 @@ use std::process::ExitCode;
 pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
     let (plan, is_job_file) = input::plan(args)?;
     if args.dry_run {
-        std::io::stdout().write_all(plan.text(is_job_file).as_bytes())?;
+        print(&plan.text(is_job_file))?;
         return Ok(ExitCode::SUCCESS);
     }
     let outputs = Outputs::open(args)?;
@@ -38,7 +38,7 @@ pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
     let mut remarks = [plan.differences, plan.notes].concat();
     let mut workloads = plan.workloads;
     let scratch_folder = args.scratch.clone().unwrap_or_else(|| PathBuf::from("."));
-    outputs.protect_files(&args.files, &workloads)?;
+    outputs.protect_files(&[&args.files[..], &plan.included].concat(), &workloads)?;
     let files = prepare(&workloads, args, &scratch_folder, &progress)?;
     let files = use_buffered_where_direct_fails(&mut workloads, files, &mut remarks);
     remarks.extend(cache_remark(cache, &workloads, &files));
@@ -55,8 +55,9 @@ pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
 
     let machine = machine(&measurements, &files, &scratch_folder, remarks)?;
     let report = Report { machine, measurements, command, interrupted };
-    outputs.write(&report)?;
-    Ok(exit_status(&report, is_job_file))
+    let written = outputs.write(&report);
+    let status = exit_status(&report, is_job_file);
+    written.map(|()| status)
 }
 
 /// Makes one run of each configuration, until Ctrl-C. One that was refused is not tried again.

@@ -82,18 +82,8 @@ impl Source {
 
     /// Opens the NVMe generic device of the disk that the file is.
     pub fn open_generic(&self, write: bool) -> io::Result<File> {
-        let path = self.generic().ok_or(io::ErrorKind::Unsupported)?;
+        let path = generic(&self.facts).ok_or(io::ErrorKind::Unsupported)?;
         OpenOptions::new().read(true).write(write).open(path)
-    }
-
-    /// The path of the NVMe generic device of the disk that the file is: `/dev/ng0n1` for
-    /// `/dev/nvme0n1`. `None` for other files, partitions and kernels without such devices (before
-    /// 5.13).
-    pub fn generic(&self) -> Option<PathBuf> {
-        let device =
-            self.facts.device.as_ref().filter(|_| self.facts.kind == StorageKind::Block)?;
-        let number = device.name.strip_prefix("nvme").filter(|number| !number.contains('p'))?;
-        Some(Path::new("/dev").join(format!("ng{number}"))).filter(|path| path.exists())
     }
 
     /// Reopens the file for blocking calls.
@@ -105,6 +95,33 @@ impl Source {
     fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.anchor.as_raw_fd()))
     }
+}
+
+/// The path of the NVMe generic device of the disk that a file is: `/dev/ng0n1` for
+/// `/dev/nvme0n1`. `None` for other files, partitions and kernels without such devices (before
+/// 5.13).
+fn generic(facts: &PathFacts) -> Option<PathBuf> {
+    let device = facts.device.as_ref().filter(|_| facts.kind == StorageKind::Block)?;
+    let number = device.name.strip_prefix("nvme").filter(|number| !number.contains('p'))?;
+    Some(Path::new("/dev").join(format!("ng{number}"))).filter(|path| path.exists())
+}
+
+/// Fails if the files of a workload that sends commands are no NVMe disks. No file has been written
+/// to then.
+fn check_passthrough(workload: &Workload) -> anyhow::Result<()> {
+    let facts = |path: PathBuf| PathFacts::of_path(path).ok();
+    let files: Vec<Option<PathFacts>> = paths(workload).into_iter().map(facts).collect();
+    let has_generic =
+        |facts: &Option<PathFacts>| facts.as_ref().is_some_and(|it| generic(it).is_some());
+    if !workload.passthrough || (!files.is_empty() && files.iter().all(has_generic)) {
+        return Ok(());
+    }
+    let other = files.into_iter().flatten().find(|facts| generic(facts).is_none());
+    let kind = other.map_or(StorageKind::Regular, |facts| facts.kind);
+    bail!(
+        "--passthrough needs a whole NVMe disk (/dev/nvme0n1) with a generic device \
+         (/dev/ng0n1), on kernel 5.19 or newer; this is a {kind}"
+    );
 }
 
 /// The part that a workload uses of a file that had `found` bytes, of which `size` may be used. A
@@ -168,6 +185,7 @@ impl<'a> Targets<'a> {
                 |(other, user): &(PathBuf, &Workload)| other == path && user.access.writes();
             self.check(path, workload, self.fill || uses.iter().any(writes))?;
         }
+        workloads.iter().try_for_each(check_passthrough)?;
         workloads.iter().map(|workload| self.job_files(workload)).collect()
     }
 

@@ -199,16 +199,6 @@ pub enum Rate {
     Bytes(u64),
 }
 
-impl Rate {
-    /// Requests of this size a second.
-    pub fn requests(self, size: u64) -> f64 {
-        match self {
-            Self::Requests(rate) => rate as f64,
-            Self::Bytes(rate) => rate as f64 / size.max(1) as f64,
-        }
-    }
-}
-
 /// A pause between requests; it starts when no request is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pause {

@@ -1,6 +1,6 @@
 //! What a probe means for programs on this machine: short sentences, the most important first.
 
-use super::Probe;
+use super::{Probe, has_direct_io, shown};
 use ringway_core::device::{DeviceFacts, PathFacts, StorageKind};
 use ringway_core::probe::{Machine, PathProbe, UringSupport};
 use ringway_core::refusal::bytes_text;
@@ -102,20 +102,21 @@ fn of_path(path: &Path, probed: &PathProbe) -> Vec<String> {
     let PathFacts { kind, direct, device, file_system, .. } = &probed.facts;
     let mut advice = Vec::new();
     if let Some(reason) = &probed.in_use {
-        advice.push(format!("Do not write to {}: {reason}.", path.display()));
+        advice.push(format!("Do not write to {}: {reason}.", shown(path)));
     }
     if !matches!(kind, StorageKind::Regular | StorageKind::Block | StorageKind::Directory) {
         return advice;
     }
-    if direct.supported {
-        advice.push(format!(
+    let what = if *kind == StorageKind::Directory { "files here" } else { "this file" };
+    match has_direct_io(probed) {
+        Some(true) => advice.push(format!(
             "Align direct I/O: buffers to {} bytes, offsets and lengths to {} bytes.",
             direct.memory_align, direct.offset_align
-        ));
-    } else {
-        advice.push(format!(
-            "Do not open this file with O_DIRECT: {file_system} does not support direct I/O on it."
-        ));
+        )),
+        Some(false) => advice.push(format!(
+            "Do not open {what} with O_DIRECT: {file_system} does not support direct I/O there."
+        )),
+        None => {}
     }
     if let Some(device) = device {
         let name = &device.name;
@@ -163,6 +164,7 @@ fn durable_writes(device: &DeviceFacts) -> Option<String> {
 mod tests {
     use super::super::samples;
     use super::*;
+    use ringway_core::device::AlignmentSource;
 
     fn has(advice: &[String], part: &str) -> bool {
         advice.iter().any(|line| line.contains(part))
@@ -227,11 +229,22 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_has_no_alignment() {
+    fn where_direct_io_is_not_supported_depends_on_the_kind() {
         let mut probe = samples::available();
-        let facts = &mut probe.path.as_mut().unwrap().1.facts;
-        facts.kind = StorageKind::Fifo;
-        facts.direct.supported = false;
+        probe.path.as_mut().unwrap().1.facts.direct.supported = false;
+        for (kind, part) in [
+            (StorageKind::Regular, "open this file with O_DIRECT"),
+            (StorageKind::Directory, "open files here with O_DIRECT"),
+        ] {
+            probe.path.as_mut().unwrap().1.facts.kind = kind;
+            assert!(has(&advice(&probe), part), "{kind}");
+        }
+        // In a directory of a tmpfs or an overlay in which no file could be made, it is unknown.
+        let (_, probed) = probe.path.as_mut().unwrap();
+        (probed.facts.direct.source, probed.direct_read) = (AlignmentSource::Assumed, None);
+        assert!(!has(&advice(&probe), "O_DIRECT") && !has(&advice(&probe), "Align"));
+        // A pipe has no alignment.
+        probe.path.as_mut().unwrap().1.facts.kind = StorageKind::Fifo;
         assert!(!has(&advice(&probe), "O_DIRECT"));
     }
 }

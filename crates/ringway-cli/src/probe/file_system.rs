@@ -22,8 +22,9 @@ struct Row {
 }
 
 /// What was observed of this type on the running kernel; otherwise on the newest one before it, or
-/// on the oldest one. `None` if nothing was.
+/// on the oldest one. `None` if nothing was. `fuse.sshfs` and others are served as `fuse`.
 pub(super) fn observed(file_system: &str, running: &str) -> Option<Observed> {
+    let (file_system, _) = file_system.split_once('.').unwrap_or((file_system, ""));
     let mut kernels: Vec<Observed> =
         serde_json::from_str(RECORDED).expect("a test reads what is recorded");
     for kernel in &mut kernels {
@@ -59,7 +60,8 @@ const QUESTIONS: &[(&str, Answer)] = &[
 ];
 
 impl Observed {
-    /// The answers, as far as there are some. Where the rows of the type differ, each is named.
+    /// The answers, as far as there are some. Where the rows of the type differ, or some have no
+    /// answer, each is named.
     pub(super) fn answers(&self) -> Vec<(&'static str, String)> {
         let answer = |(question, of): &(&'static str, Answer)| {
             let mut answers: Vec<(String, Vec<&str>)> = Vec::new();
@@ -74,7 +76,8 @@ impl Observed {
             let plain = self.rows.first().map(|row| row.name.as_str());
             let plain = plain.filter(|name| name.eq_ignore_ascii_case(&self.rows[0].file_system));
             let named = |(text, names): &(String, Vec<&str>)| {
-                if answers.len() == 1 || names.iter().any(|name| Some(*name) == plain) {
+                let are_all = names.len() == self.rows.len();
+                if are_all || names.iter().any(|name| Some(*name) == plain) {
                     text.clone()
                 } else {
                     format!("{text} ({})", names.join("; "))
@@ -140,10 +143,8 @@ fn direct_overwrites(row: &Row) -> Option<String> {
 }
 
 fn durable_overwrites(row: &Row) -> Option<String> {
-    let flag = row.cell("flushes, RWF_DSYNC")?.parse::<u32>().ok()?;
-    let calls = row.cell("flushes, fdatasync")?.parse::<u32>().ok()?;
-    let flushes =
-        |count| if count == 1 { "1 flush".to_owned() } else { format!("{count} flushes") };
+    let (flag, calls) = (row.cell("flushes, RWF_DSYNC")?, row.cell("flushes, fdatasync")?);
+    let flushes = |count| format!("{count} flush{}", if count == "1" { "" } else { "es" });
     Some(if flag == calls {
         format!("{} with RWF_DSYNC, as with fdatasync", flushes(flag))
     } else {
@@ -193,7 +194,7 @@ mod tests {
             rows: vec![
                 row("x", &[("cold read", "worker"), ("reflink", "yes")]),
                 row("x, small", &[("cold read", "asynchronous or worker"), ("reflink", "yes")]),
-                row("x, read-only", &[("cold read", "worker")]),
+                row("x, read-only", &[("cold read", "worker"), ("direct append", "worker")]),
             ],
         };
         let expected = [
@@ -201,6 +202,8 @@ mod tests {
                 "other reads",
                 "a worker of the kernel; asynchronous or a worker of the kernel (x, small)",
             ),
+            // What one row shows is not said of the others.
+            ("direct appends", "a worker of the kernel (x, read-only)"),
             ("reflink copies", "yes"),
         ];
         assert_eq!(observed.answers(), expected.map(|(label, text)| (label, text.to_owned())));
@@ -210,7 +213,7 @@ mod tests {
     #[test]
     fn what_is_recorded_can_be_read() {
         for file_system in
-            ["ext4", "xfs", "btrfs", "overlay", "tmpfs", "squashfs", "fuse", "virtiofs"]
+            ["ext4", "xfs", "btrfs", "overlay", "tmpfs", "squashfs", "fuse.sshfs", "virtiofs"]
         {
             let answers = observed(file_system, "6.18").unwrap().answers();
             assert!(answers.iter().any(|(label, _)| *label == "cached reads"), "{file_system}");
@@ -224,6 +227,7 @@ mod tests {
             ("overlay", "cached reads", "in place with O_NONBLOCK"),
             ("tmpfs", "cached reads", "ringway reads in place while there is no swap"),
             ("squashfs", "cached reads", "which also waits in place"),
+            ("fuse", "durable overwrites", "as with fdatasync (FUSE, passthrough)"),
         ] {
             let text = answer(file_system, question);
             assert!(text.contains(part), "{file_system}: {text}");

@@ -2,13 +2,13 @@
 //! stable for scripts while the names of Rust fields may change. `docs/command-line.md` documents
 //! them.
 
-use super::Probe;
 use super::advice::advice;
 use super::file_system::observed;
+use super::{Probe, has_direct_io};
 use ringway_core::device::{DeviceFacts, DirectIo};
 use ringway_core::probe::{Capability, Limit, Limits, Machine, PathProbe};
 use ringway_core::refusal::{Feature, Refusal, errno_name};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// The report as indented JSON with a final newline. Unknown values are null.
@@ -26,7 +26,7 @@ pub fn render_json(probe: &Probe) -> String {
 
 fn about(machine: &Machine) -> Value {
     let limits = &machine.limits;
-    let rings: Vec<_> = machine
+    let rings: Value = machine
         .ring_memory
         .iter()
         .map(|ring| {
@@ -74,67 +74,56 @@ fn limit(limit: Limit) -> Value {
 fn backends(machine: &Machine) -> Value {
     let mut uring = result(&machine.uring);
     if let Ok(available) = &machine.uring {
-        let buffers: Map<_, _> = available
-            .fixed_buffers
-            .iter()
-            .map(|(size, tried)| (size.to_string(), result(tried).into()))
-            .collect();
-        uring.insert("flags".to_owned(), results(&available.flags));
-        uring.insert("options".to_owned(), results(&available.options));
-        uring.insert("fixed_buffers".to_owned(), buffers.into());
-        uring.insert("features".to_owned(), names(&available.features));
-        let opcodes = match &available.opcodes {
+        let buffers = available.fixed_buffers.iter();
+        uring["flags"] = results(&available.flags);
+        uring["options"] = results(&available.options);
+        uring["fixed_buffers"] =
+            buffers.map(|(size, tried)| (size.to_string(), result(tried))).collect();
+        uring["features"] = names(&available.features);
+        uring["opcodes"] = match &available.opcodes {
             Ok(opcodes) => names(opcodes),
-            Err(_) => result(&available.opcodes).into(),
+            Err(_) => result(&available.opcodes),
         };
-        uring.insert("opcodes".to_owned(), opcodes);
     }
     let mut kaio = result(&machine.kaio);
     if let Ok(available) = &machine.kaio {
-        kaio.insert("user_ring".to_owned(), result(&available.user_ring).into());
-        kaio.insert("eventfd".to_owned(), result(&available.res_fd).into());
-        kaio.insert("fsync".to_owned(), result(&available.fsync).into());
+        kaio["user_ring"] = result(&available.user_ring);
+        kaio["eventfd"] = result(&available.res_fd);
+        kaio["fsync"] = result(&available.fsync);
     }
     json!({ "uring": uring, "kaio": kaio, "threads": result(&machine.threads) })
 }
 
 /// `available`, and the reason and the fix if it is false.
-fn result<T>(result: &Result<T, Refusal>) -> Map<String, Value> {
-    let mut map = Map::new();
-    map.insert("available".to_owned(), result.is_ok().into());
-    if let Err(Refusal { errno, meaning, fix, .. }) = result {
-        map.insert("errno".to_owned(), (*errno).into());
-        map.insert("errno_name".to_owned(), errno_name(*errno).into());
-        map.insert("meaning".to_owned(), meaning.as_str().into());
-        map.insert("fix".to_owned(), fix.as_str().into());
+fn result<T>(result: &Result<T, Refusal>) -> Value {
+    match result {
+        Ok(_) => json!({ "available": true }),
+        Err(Refusal { errno, meaning, fix, .. }) => json!({
+            "available": false,
+            "errno": errno,
+            "errno_name": errno_name(*errno),
+            "meaning": meaning,
+            "fix": fix,
+        }),
     }
-    map
 }
 
 fn results(results: &[(Feature, Result<(), Refusal>)]) -> Value {
-    results
-        .iter()
-        .map(|(feature, tried)| (feature.name().to_owned(), result(tried).into()))
-        .collect::<Map<_, _>>()
-        .into()
+    results.iter().map(|(feature, tried)| (feature.name(), result(tried))).collect()
 }
 
 fn names(names: &[(&'static str, bool)]) -> Value {
-    names
-        .iter()
-        .map(|(name, exists)| ((*name).to_owned(), (*exists).into()))
-        .collect::<Map<_, _>>()
-        .into()
+    names.iter().copied().collect()
 }
 
 fn about_path(path: &Path, probed: &PathProbe, kernel: &str) -> Value {
-    let DirectIo { supported, memory_align, offset_align, source } = probed.facts.direct;
+    let DirectIo { memory_align, offset_align, source, .. } = probed.facts.direct;
     json!({
         "path": path.to_string_lossy(),
         "kind": probed.facts.kind.to_string(),
         "file_system": probed.facts.file_system,
         "direct_io": {
-            "supported": supported,
+            "supported": has_direct_io(probed),
             "memory_align": memory_align,
             "offset_align": offset_align,
             "source": source.to_string(),
@@ -175,6 +164,7 @@ fn about_device(device: &DeviceFacts) -> Value {
 mod tests {
     use super::super::samples;
     use super::*;
+    use ringway_core::device::{AlignmentSource, StorageKind};
 
     fn parsed(probe: &Probe) -> Value {
         serde_json::from_str(&render_json(probe)).unwrap()
@@ -217,6 +207,16 @@ mod tests {
         assert_eq!(report["machine"]["seccomp"], Value::Null);
         assert_eq!(report["machine"]["memlock"]["soft"], "unlimited");
         assert_eq!(report["machine"]["capabilities"]["CAP_IPC_LOCK"], Value::Null);
+    }
+
+    #[test]
+    fn direct_io_that_was_not_tried_is_unknown() {
+        let mut probe = samples::available();
+        let (_, path) = probe.path.as_mut().unwrap();
+        (path.direct_read, path.facts.direct.source) = (None, AlignmentSource::Assumed);
+        assert_eq!(parsed(&probe)["path"]["direct_io"]["supported"], Value::Null);
+        probe.path.as_mut().unwrap().1.facts.kind = StorageKind::Regular;
+        assert_eq!(parsed(&probe)["path"]["direct_io"]["supported"], true);
     }
 
     #[test]

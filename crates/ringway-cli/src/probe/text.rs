@@ -1,8 +1,8 @@
 //! A probe as text: sections of aligned rows, and below each refusal its meaning and its fix.
 
-use super::Probe;
 use super::advice::advice;
 use super::file_system::observed;
+use super::{Probe, has_direct_io, shown};
 use ringway_core::device::{AtomicWriteUnit, StorageKind};
 use ringway_core::probe::{
     Capability, KaioSupport, Limit, Limits, Machine, PathProbe, UringSupport,
@@ -60,21 +60,15 @@ impl Section {
 
     /// `available`, or `refused` with its meaning and its fix.
     fn result<T>(&mut self, label: impl Into<String>, result: &Result<T, Refusal>) {
-        let row = match result {
-            Ok(_) => Row { label: label.into(), value: "available".to_owned(), notes: Vec::new() },
-            Err(Refusal { errno, meaning, fix, .. }) => {
-                let mut notes = vec![("meaning: ", meaning.clone())];
-                if !fix.is_empty() {
-                    notes.push(("fix:     ", fix.clone()));
-                }
-                Row {
-                    label: label.into(),
-                    value: format!("refused: {}", errno_text(*errno)),
-                    notes,
-                }
-            }
+        let Err(Refusal { errno, meaning, fix, .. }) = result else {
+            return self.row(label, "available");
         };
-        self.rows.push(row);
+        let mut notes = vec![("meaning: ", meaning.clone())];
+        if !fix.is_empty() {
+            notes.push(("fix:     ", fix.clone()));
+        }
+        let value = format!("refused: {}", errno_text(*errno));
+        self.rows.push(Row { label: label.into(), value, notes });
     }
 
     fn results(&mut self, results: &[(Feature, Result<(), Refusal>)]) {
@@ -270,19 +264,19 @@ fn about_kaio(kaio: &KaioSupport) -> Section {
 
 fn about_path(path: &Path, probed: &PathProbe) -> Section {
     let facts = &probed.facts;
-    let mut section = Section::new(format!("Path {}", path.display()));
+    let mut section = Section::new(format!("Path {}", shown(path)));
     section.row("kind", facts.kind.to_string());
     section.row("file system", &facts.file_system);
     let direct = facts.direct;
     section.row(
         "direct I/O",
-        if direct.supported {
-            format!(
+        match has_direct_io(probed) {
+            Some(true) => format!(
                 "memory aligned to {}, offset and length to {} ({})",
                 direct.memory_align, direct.offset_align, direct.source
-            )
-        } else {
-            "not supported".to_owned()
+            ),
+            Some(false) => "not supported".to_owned(),
+            None => "unknown for this directory: probe a file in it".to_owned(),
         },
     );
     section.row(
@@ -295,16 +289,21 @@ fn about_path(path: &Path, probed: &PathProbe) -> Section {
             None => "not supported".to_owned(),
         },
     );
+    let nothing = if facts.kind == StorageKind::Directory {
+        "not tested: no file with direct I/O could be made here"
+    } else {
+        "not tested: there is nothing to read"
+    };
     match &probed.direct_read {
         Some(result) => section.result("direct read", result),
-        None => section.row("direct read", "not tested: there is nothing to read"),
+        None => section.row("direct read", nothing),
     }
     match &probed.io_poll {
         Some(result) => section.result("IOPOLL read", result),
         None if matches!(probed.direct_read, Some(Err(_))) => {
             section.row("IOPOLL read", "not tested: it needs direct reads");
         }
-        None => section.row("IOPOLL read", "not tested: there is nothing to read"),
+        None => section.row("IOPOLL read", nothing),
     }
     if let Some(result) = &probed.passthrough {
         section.result("passthrough", result);
@@ -452,6 +451,15 @@ mod tests {
     }
 
     #[test]
+    fn control_characters_of_a_path_have_no_effect() {
+        let mut probe = samples::available();
+        let (path, probed) = probe.path.as_mut().unwrap();
+        (*path, probed.in_use) = ("/dev/\x1b[31m".into(), Some("mounted".to_owned()));
+        let text = render_text(&probe);
+        assert!(text.matches("/dev/\u{fffd}[31m").count() == 2 && !text.contains('\x1b'), "{text}");
+    }
+
+    #[test]
     fn a_path_has_its_device() {
         let path = section(&render_text(&samples::available()), "Path /data");
         for line in [
@@ -496,18 +504,17 @@ mod tests {
 
     #[test]
     fn a_read_that_was_not_tested_has_a_reason() {
-        let mut probe = samples::available();
-        let probed = &mut probe.path.as_mut().unwrap().1;
-        probed.io_poll = None;
-        assert!(
-            render_text(&probe)
-                .contains("  IOPOLL read     not tested: there is nothing to read\n")
-        );
-        let probed = &mut probe.path.as_mut().unwrap().1;
-        probed.direct_read = Some(Err(samples::refusal(Feature::DirectIo, libc::EACCES)));
-        assert!(
-            render_text(&probe).contains("  IOPOLL read     not tested: it needs direct reads\n")
-        );
+        let shows = |kind, direct_read, reason: &str| {
+            let mut probe = samples::available();
+            let probed = &mut probe.path.as_mut().unwrap().1;
+            (probed.facts.kind, probed.direct_read, probed.io_poll) = (kind, direct_read, None);
+            let text = render_text(&probe);
+            assert!(text.contains(&format!("  IOPOLL read     not tested: {reason}\n")), "{text}");
+        };
+        let refused = Err(samples::refusal(Feature::DirectIo, libc::EACCES));
+        shows(StorageKind::Regular, Some(Ok(())), "there is nothing to read");
+        shows(StorageKind::Regular, Some(refused), "it needs direct reads");
+        shows(StorageKind::Directory, None, "no file with direct I/O could be made here");
     }
 
     #[test]

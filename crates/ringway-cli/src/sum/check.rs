@@ -1,28 +1,23 @@
 //! Checks files against lists of checksums.
 
 use super::hash::{Reading, hash};
-use super::in_order::in_order;
+use super::in_order::{in_order, is_closed_early};
 use super::line::Entry;
-use super::list::{List, Malformed, Rules};
+use super::list::{List, Rules};
 use super::options::SumArgs;
 use super::progress::Progress;
 use super::source::{self, Input, Inputs};
 use super::tally::{Checked, Tally};
-use std::io;
 use tokio::sync::mpsc;
 
 /// The number of lines read ahead of their files.
 const AHEAD: usize = 256;
 
-/// A line of a list.
-enum Line {
-    Entry(Entry, Input),
-    Malformed(Malformed),
-    /// It cannot be read, nor the lines after it.
-    Unreadable(io::Error),
-}
+/// A line of a list: a file to read, or else its result.
+type Line = Result<(Entry, Input), Checked>;
 
-/// Checks the files of all lists; returns whether all match.
+/// Checks the files of all lists; returns whether all match. It has not shown that if the reader of
+/// standard output goes early.
 ///
 /// # Errors
 ///
@@ -41,13 +36,11 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
         tokio::spawn(feed(list.clone(), rules, inputs.clone(), send));
         let reading = Reading::new(args, progress);
         let mut tally = Tally::new(list.name(), args, progress);
-        in_order(
-            lines,
-            args.files.into(),
-            move |line| check(line, reading.clone()),
-            |checked| tally.add(checked),
-        )
-        .await?;
+        let work = move |line| check(line, reading.clone());
+        let checked = in_order(lines, args.files.into(), work, |checked| tally.add(checked));
+        if is_closed_early(checked.await)? {
+            return Ok(false);
+        }
         success &= tally.finish();
     }
     Ok(success)
@@ -57,17 +50,17 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
 async fn feed(list: Input, rules: Rules, mut inputs: Inputs, lines: mpsc::Sender<Vec<Line>>) {
     let mut list = match List::open(&list, rules).await {
         Ok(list) => list,
-        Err(error) => return drop(lines.send(vec![Line::Unreadable(error)]).await),
+        Err(error) => return drop(lines.send(vec![Err(Checked::Unreadable(error))]).await),
     };
     loop {
         let line = match list.next().await {
             Ok(None) => return,
             Ok(Some(Ok(entry))) => {
                 let input = inputs.of(&entry.path);
-                Line::Entry(entry, input)
+                Ok((entry, input))
             }
-            Ok(Some(Err(line))) => Line::Malformed(line),
-            Err(error) => return drop(lines.send(vec![Line::Unreadable(error)]).await),
+            Ok(Some(Err(line))) => Err(Checked::Malformed(line)),
+            Err(error) => return drop(lines.send(vec![Err(Checked::Unreadable(error))]).await),
         };
         if lines.send(vec![line]).await.is_err() {
             return;
@@ -77,20 +70,24 @@ async fn feed(list: Input, rules: Rules, mut inputs: Inputs, lines: mpsc::Sender
 
 async fn check(line: Line, reading: Reading) -> Checked {
     match line {
-        Line::Entry(entry, input) => {
+        Ok((entry, input)) => {
             let hashed = hash(&input, entry.algorithm, &reading).await;
             Checked::Read(entry, hashed)
         }
-        Line::Malformed(line) => Checked::Malformed(line),
-        Line::Unreadable(error) => Checked::Unreadable(error),
+        Err(checked) => checked,
     }
 }
 
-/// The number of bytes to read, as far as metadata show it. Errors are ignored here: they occur
+/// The number of bytes to read, as far as metadata show it. Lists that are no files count nothing:
+/// what is read of a pipe here would be missing in the check. Errors are ignored here: they occur
 /// again when the files are read.
 async fn total(lists: &[Input], rules: Rules) -> u64 {
     let mut total = 0;
-    for list in lists.iter().filter(|list| matches!(list, Input::Path(_))) {
+    for list in lists {
+        let Input::Path(path) = list else { continue };
+        if !source::is_file(path).await {
+            continue;
+        }
         let Ok(mut list) = List::open(list, rules).await else { continue };
         while let Ok(Some(entry)) = list.next().await {
             if let Ok(entry) = entry {
@@ -99,4 +96,32 @@ async fn total(lists: &[Input], rules: Rules) -> u64 {
         }
     }
     total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{self, Read, Write};
+    use std::os::fd::AsRawFd;
+
+    /// As that of `<(gzip -dc SUMS.gz)`.
+    #[tokio::test]
+    async fn the_total_takes_nothing_out_of_a_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "12345").unwrap();
+        let line = format!("00112233  {}\n", file.display());
+        let rules = Rules { algorithm: None, zero: false };
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(line.as_bytes()).unwrap();
+        drop(writer);
+        let pipe = format!("/proc/self/fd/{}", reader.as_raw_fd());
+        assert_eq!(total(&[Input::Path(pipe.into())], rules).await, 0);
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, line);
+        let list = folder.path().join("list");
+        std::fs::write(&list, &line).unwrap();
+        assert_eq!(total(&[Input::Path(list)], rules).await, 5);
+    }
 }

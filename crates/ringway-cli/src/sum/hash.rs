@@ -30,7 +30,7 @@ pub(super) struct Reading {
 impl Reading {
     /// The settings of the options.
     pub(super) fn new(args: &SumArgs, progress: &Progress) -> Self {
-        let (depth, block) = (args.depth.into(), args.block.bytes());
+        let (depth, block) = (args.depth.into(), args.block);
         let SumArgs { direct, dont_cache, .. } = *args;
         Self { direct, dont_cache, depth, block, progress: progress.clone() }
     }

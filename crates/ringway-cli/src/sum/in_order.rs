@@ -1,6 +1,7 @@
 //! Runs many jobs at a time and returns their results in the order of the jobs.
 
 use anyhow::Context;
+use std::io;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -47,6 +48,22 @@ where
         done(task.await.context("a task panicked")?)?;
     }
     Ok(())
+}
+
+/// Whether the reader of standard output has gone, as `head` does: then nothing more is wanted of a
+/// loop that prints.
+///
+/// # Errors
+///
+/// Any other error.
+pub(super) fn is_closed_early(printed: anyhow::Result<()>) -> anyhow::Result<bool> {
+    match printed {
+        Ok(()) => Ok(false),
+        Err(error) => match error.downcast_ref::<io::Error>() {
+            Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(true),
+            _ => Err(error),
+        },
+    }
 }
 
 #[cfg(test)]

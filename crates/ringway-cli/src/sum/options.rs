@@ -1,6 +1,8 @@
 //! The options of `ringway sum`.
 
 use super::digest::Algorithm;
+use ringway_measure::units::parse_size;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -78,9 +80,10 @@ pub struct SumArgs {
     #[arg(long, value_name = "N", default_value_t = 8,
           value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = READING)]
     pub depth: u16,
-    /// Bytes of a block
-    #[arg(long, value_name = "SIZE", default_value = "512k", help_heading = READING)]
-    pub block: BlockSize,
+    /// Bytes of a block: a power of two from 64k to 4m
+    #[arg(long, value_name = "SIZE", default_value = "512k", value_parser = block_size,
+          help_heading = READING)]
+    pub block: usize,
 
     /// Show no progress on the terminal
     #[arg(long, help_heading = SHOWN)]
@@ -90,47 +93,24 @@ pub struct SumArgs {
     pub verbose: bool,
 }
 
+/// The sizes of a block.
+const BLOCKS: RangeInclusive<u64> = 64 << 10..=4 << 20;
+
 const CHECK: &str = "Checking";
 const READING: &str = "Reading";
 const SHOWN: &str = "Messages";
 
-/// The size of a block. It is a power of two, so a block is a subtree of BLAKE3's tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum BlockSize {
-    /// 64 KiB.
-    #[value(name = "64k")]
-    K64,
-    /// 128 KiB.
-    #[value(name = "128k")]
-    K128,
-    /// 256 KiB.
-    #[value(name = "256k")]
-    K256,
-    /// 512 KiB.
-    #[value(name = "512k")]
-    K512,
-    /// 1 MiB.
-    #[value(name = "1m")]
-    M1,
-    /// 2 MiB.
-    #[value(name = "2m")]
-    M2,
-    /// 4 MiB.
-    #[value(name = "4m")]
-    M4,
-}
-
-impl BlockSize {
-    /// In bytes.
-    pub fn bytes(self) -> usize {
-        (64 << 10) << self as usize
-    }
+/// A power of two, so that a block is a subtree of BLAKE3's tree.
+fn block_size(text: &str) -> Result<usize, &'static str> {
+    let size = parse_size(text).filter(|size| size.is_power_of_two() && BLOCKS.contains(size));
+    let size = size.and_then(|size| usize::try_from(size).ok());
+    size.ok_or("give a power of two from 64k to 4m")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{Parser, ValueEnum};
+    use clap::Parser;
 
     #[derive(clap::Parser)]
     struct Cli {
@@ -144,25 +124,23 @@ mod tests {
     }
 
     #[test]
-    fn a_block_has_the_size_of_its_name() {
-        let size = |name| BlockSize::from_str(name, false).unwrap().bytes();
+    fn a_block_is_a_power_of_two() {
+        let size = |options| parse(options).unwrap().block;
         assert_eq!(
-            (size("64k"), size("512k"), size("1m"), size("4m")),
-            (64 << 10, 512 << 10, 1 << 20, 4 << 20)
+            ["", "--block 64k", "--block 1M", "--block 4m"].map(size),
+            [512 << 10, 64 << 10, 1 << 20, 4 << 20]
         );
+        for size in ["32k", "96k", "8m", "3k", "0"] {
+            let error = parse(&format!("--block {size}")).unwrap_err();
+            assert!(error.contains("power of two from 64k to 4m"), "{error}");
+        }
     }
 
     #[test]
     fn invalid_combinations_are_refused() {
-        for line in [
-            "--quiet a",
-            "--status a",
-            "--check --tag a",
-            "-rc a",
-            "--files 0 a",
-            "--block 3k a",
-            "--algo md5 a",
-        ] {
+        for line in
+            ["--quiet a", "--status a", "--check --tag a", "-rc a", "--files 0 a", "--algo md5 a"]
+        {
             assert!(parse(line).is_err(), "{line}");
         }
         assert!(parse("-c --quiet --strict -w --ignore-missing -z --algo sha256 a -").is_ok());

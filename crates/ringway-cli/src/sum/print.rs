@@ -1,11 +1,12 @@
 //! Prints the checksums of all inputs, one line each.
 
-use super::hash::{Reading, hash};
-use super::in_order::in_order;
+use super::hash::{Hashed, Reading, hash};
+use super::in_order::{in_order, is_closed_early};
 use super::line::{self, Form};
 use super::options::SumArgs;
 use super::progress::Progress;
 use super::walk::{self, Found};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use tokio::sync::mpsc;
@@ -16,7 +17,7 @@ const BATCH: usize = 64;
 /// The maximum number of batches that wait to be read.
 const FOUND: usize = 4;
 
-/// Prints the checksums; returns whether all inputs could be read.
+/// Prints the checksums; returns whether all inputs could be read, as far as they are wanted.
 ///
 /// # Errors
 ///
@@ -45,7 +46,7 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
         }
     };
     let mut success = true;
-    in_order(jobs, args.files.into(), work, |(found, hashed)| {
+    let print = |(found, hashed): (Found, Option<io::Result<Hashed>>)| {
         match (&found, hashed) {
             (Found::Input(input), Some(Ok(hashed))) => {
                 if args.verbose {
@@ -72,8 +73,8 @@ pub(super) async fn run(args: &SumArgs, progress: &Progress) -> anyhow::Result<b
             _ => {}
         }
         Ok(())
-    })
-    .await?;
+    };
+    is_closed_early(in_order(jobs, args.files.into(), work, print).await)?;
     Ok(success)
 }
 

@@ -55,13 +55,17 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
-    /// Writes to standard output.
+    /// Writes a line to standard output, whatever its end: without one, bytes that are only
+    /// buffered would be lost without an error.
     ///
     /// # Errors
     ///
     /// Those of writing.
-    pub(super) fn print(&self, bytes: &[u8]) -> io::Result<()> {
-        let write = || io::stdout().write_all(bytes);
+    pub(super) fn print(&self, line: &[u8]) -> io::Result<()> {
+        let write = || {
+            let mut out = io::stdout().lock();
+            out.write_all(line).and_then(|()| out.flush())
+        };
         if self.prints_on_terminal { self.bar.suspend(write) } else { write() }
     }
 
@@ -106,7 +110,8 @@ fn error_text(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), errno_text)
 }
 
-fn style(template: &str) -> ProgressStyle {
+/// The style of all bars.
+pub(crate) fn style(template: &str) -> ProgressStyle {
     let style =
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     style.progress_chars("=> ")

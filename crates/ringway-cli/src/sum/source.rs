@@ -97,9 +97,7 @@ impl Source {
         };
         Ok((source, not_direct))
     }
-}
 
-impl Source {
     /// The same, read without leaving pages in the page cache.
     pub(super) fn with_dont_cache(self, yes: bool) -> Self {
         let with = |file: File| file.with_dont_cache(yes);
@@ -143,6 +141,12 @@ fn has_direct_io(mode: u32) -> bool {
 /// Whether a file has this length.
 pub(super) fn is_of_len(file: &File, len: u64) -> bool {
     rustix::fs::fstat(file).is_ok_and(|stat| stat.st_size as u64 == len)
+}
+
+/// Whether this is a regular file.
+pub(super) async fn is_file(path: &Path) -> bool {
+    let mode = fs::metadata(path).await.map(|metadata| metadata.mode());
+    mode.is_ok_and(|mode| FileType::from_raw_mode(mode) == FileType::RegularFile)
 }
 
 /// The length of a file according to its metadata.

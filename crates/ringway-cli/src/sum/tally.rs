@@ -20,11 +20,18 @@ pub(super) enum Checked {
     Unreadable(io::Error),
 }
 
-/// The counts of one list.
+/// The results of one list.
 pub(super) struct Tally<'a> {
     list: &'a Path,
     args: &'a SumArgs,
     progress: &'a Progress,
+    counts: Counts,
+    is_unreadable: bool,
+}
+
+/// Lines.
+#[derive(Default)]
+struct Counts {
     well_formed: u64,
     malformed: u64,
     matching: u64,
@@ -32,23 +39,11 @@ pub(super) struct Tally<'a> {
     /// Mismatching lines whose digest was a guess.
     guessed: u64,
     unreadable: u64,
-    is_unreadable: bool,
 }
 
 impl<'a> Tally<'a> {
     pub(super) fn new(list: &'a Path, args: &'a SumArgs, progress: &'a Progress) -> Self {
-        Self {
-            list,
-            args,
-            progress,
-            well_formed: 0,
-            malformed: 0,
-            matching: 0,
-            mismatching: 0,
-            guessed: 0,
-            unreadable: 0,
-            is_unreadable: false,
-        }
+        Self { list, args, progress, counts: Counts::default(), is_unreadable: false }
     }
 
     /// Counts and prints the result of the next line.
@@ -60,7 +55,7 @@ impl<'a> Tally<'a> {
         match checked {
             Checked::Read(entry, result) => self.read(&entry, result)?,
             Checked::Malformed(Malformed(number)) => {
-                self.malformed += 1;
+                self.counts.malformed += 1;
                 if self.args.warn {
                     self.progress.say_of(
                         self.list,
@@ -77,13 +72,13 @@ impl<'a> Tally<'a> {
     }
 
     fn read(&mut self, entry: &Entry, result: io::Result<Hashed>) -> io::Result<()> {
-        self.well_formed += 1;
+        self.counts.well_formed += 1;
         match result {
             Err(error) if self.args.ignore_missing && error.kind() == io::ErrorKind::NotFound => {
                 Ok(())
             }
             Err(error) => {
-                self.unreadable += 1;
+                self.counts.unreadable += 1;
                 self.progress.failed(&entry.path, &error);
                 self.print(&entry.path, "FAILED open or read")
             }
@@ -93,11 +88,11 @@ impl<'a> Tally<'a> {
                     self.progress.keeps_pages(&entry.path, &hashed.caching);
                 }
                 if hashed.hash == entry.hash {
-                    self.matching += 1;
+                    self.counts.matching += 1;
                     if self.args.quiet { Ok(()) } else { self.print(&entry.path, "OK") }
                 } else {
-                    self.mismatching += 1;
-                    self.guessed += u64::from(entry.guessed);
+                    self.counts.mismatching += 1;
+                    self.counts.guessed += u64::from(entry.guessed);
                     self.print(&entry.path, "FAILED")
                 }
             }
@@ -116,36 +111,36 @@ impl<'a> Tally<'a> {
 
     /// Prints the totals; returns whether all lines match.
     pub(super) fn finish(&self) -> bool {
-        if self.well_formed == 0 && !self.is_unreadable {
+        if self.counts.well_formed == 0 && !self.is_unreadable {
             self.progress.say_of(self.list, "no properly formatted checksum lines found");
         } else if !self.args.status {
             self.warn(
-                self.malformed,
+                self.counts.malformed,
                 "line is improperly formatted",
                 "lines are improperly formatted",
             );
             self.warn(
-                self.unreadable,
+                self.counts.unreadable,
                 "listed file could not be read",
                 "listed files could not be read",
             );
             self.warn(
-                self.mismatching,
+                self.counts.mismatching,
                 "computed checksum did NOT match",
                 "computed checksums did NOT match",
             );
-            if self.guessed > 0 && self.matching == 0 {
+            if self.counts.guessed > 0 && self.counts.matching == 0 {
                 self.progress
                     .say("hashes of 64 digits were read as BLAKE3; use --algo sha256 for SHA-256");
             }
-            if self.args.ignore_missing && self.matching == 0 && !self.is_unreadable {
+            if self.args.ignore_missing && self.counts.matching == 0 && !self.is_unreadable {
                 self.progress.say_of(self.list, "no file was verified");
             }
         }
-        let all_well_formed = self.malformed == 0 || !self.args.strict;
-        self.matching > 0
-            && self.mismatching == 0
-            && self.unreadable == 0
+        let all_well_formed = self.counts.malformed == 0 || !self.args.strict;
+        self.counts.matching > 0
+            && self.counts.mismatching == 0
+            && self.counts.unreadable == 0
             && all_well_formed
             && !self.is_unreadable
     }

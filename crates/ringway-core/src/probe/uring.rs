@@ -149,6 +149,9 @@ pub(super) fn trial_of_passthrough(path: &Path, limits: &Limits) -> Result<(), R
     }
 }
 
+/// Sets flags of a ring.
+type Configure = fn(&mut Builder) -> &mut Builder;
+
 /// What all trials use.
 struct Trials<'a> {
     sample: &'a Sample,
@@ -165,12 +168,12 @@ impl Trials<'_> {
     /// Tries the plain ring that everything else is based on; returns the features that it reports.
     fn plain(&self) -> Result<Vec<(&'static str, bool)>, Refusal> {
         let refuse = self.refuse(Feature::Uring);
-        let mut ring = self.ring(|_| {}).map_err(&refuse)?;
+        let mut ring = self.ring(|ring| ring).map_err(&refuse)?;
         self.read_sample(&mut ring).map_err(&refuse)?;
         Ok(features(ring.params()))
     }
 
-    fn ring(&self, configure: impl Fn(&mut Builder)) -> io::Result<IoUring> {
+    fn ring(&self, configure: impl Fn(&mut Builder) -> &mut Builder) -> io::Result<IoUring> {
         let mut builder = IoUring::builder();
         configure(&mut builder);
         self.retry_on_enomem(|| builder.build(ENTRIES))
@@ -204,68 +207,43 @@ impl Trials<'_> {
     }
 
     fn flags(&self) -> Vec<(Feature, Result<(), Refusal>)> {
-        let tried = |feature, configure: fn(&mut Builder)| {
+        let tried = |feature, configure: Configure| {
             let result = self.ring(configure).and_then(|mut ring| self.read_sample(&mut ring));
             (feature, result.map_err(self.refuse(feature)))
         };
         vec![
-            tried(Feature::CqSize, |ring| {
-                ring.setup_cqsize(ENTRIES * 2);
-            }),
-            tried(Feature::Clamp, |ring| {
-                ring.setup_clamp();
-            }),
-            tried(Feature::SubmitAll, |ring| {
-                ring.setup_submit_all();
-            }),
+            tried(Feature::CqSize, |ring| ring.setup_cqsize(ENTRIES * 2)),
+            tried(Feature::Clamp, |ring| ring.setup_clamp()),
+            tried(Feature::SubmitAll, |ring| ring.setup_submit_all()),
             (Feature::RDisabled, self.enabled_later().map_err(self.refuse(Feature::RDisabled))),
-            tried(Feature::CoopTaskrun, |ring| {
-                ring.setup_coop_taskrun();
-            }),
-            tried(Feature::TaskrunFlag, |ring| {
-                ring.setup_coop_taskrun().setup_taskrun_flag();
-            }),
-            tried(Feature::SingleIssuer, |ring| {
-                ring.setup_single_issuer();
-            }),
-            tried(Feature::DeferTaskrun, |ring| {
-                ring.setup_single_issuer().setup_defer_taskrun();
-            }),
-            tried(Feature::NoSqArray, |ring| {
-                ring.setup_no_sqarray();
-            }),
-            tried(Feature::SqPoll, |ring| {
-                ring.setup_sqpoll(SQPOLL_IDLE);
-            }),
+            tried(Feature::CoopTaskrun, |ring| ring.setup_coop_taskrun()),
+            tried(Feature::TaskrunFlag, |ring| ring.setup_coop_taskrun().setup_taskrun_flag()),
+            tried(Feature::SingleIssuer, |ring| ring.setup_single_issuer()),
+            tried(Feature::DeferTaskrun, |ring| ring.setup_single_issuer().setup_defer_taskrun()),
+            tried(Feature::NoSqArray, |ring| ring.setup_no_sqarray()),
+            tried(Feature::SqPoll, |ring| ring.setup_sqpoll(SQPOLL_IDLE)),
             (Feature::AttachWq, self.attached().map_err(self.refuse(Feature::AttachWq))),
             (
                 Feature::IoPoll,
-                self.ring(|ring| {
-                    ring.setup_iopoll();
-                })
-                .map(drop)
-                .map_err(self.refuse(Feature::IoPoll)),
+                self.ring(|ring| ring.setup_iopoll())
+                    .map(drop)
+                    .map_err(self.refuse(Feature::IoPoll)),
             ),
         ]
     }
 
     /// A ring that is made disabled and enabled before its first use.
     fn enabled_later(&self) -> io::Result<()> {
-        let mut ring = self.ring(|ring| {
-            ring.setup_r_disabled();
-        })?;
+        let mut ring = self.ring(|ring| ring.setup_r_disabled())?;
         ring.submitter().register_enable_rings()?;
         self.read_sample(&mut ring)
     }
 
     /// A ring that uses the polling thread of another one.
     fn attached(&self) -> io::Result<()> {
-        let first = self.ring(|ring| {
-            ring.setup_sqpoll(SQPOLL_IDLE);
-        })?;
-        let mut second = self.ring(|ring| {
-            ring.setup_sqpoll(SQPOLL_IDLE).setup_attach_wq(first.as_raw_fd());
-        })?;
+        let first = self.ring(|ring| ring.setup_sqpoll(SQPOLL_IDLE))?;
+        let mut second =
+            self.ring(|ring| ring.setup_sqpoll(SQPOLL_IDLE).setup_attach_wq(first.as_raw_fd()))?;
         self.read_sample(&mut second)
     }
 
@@ -283,7 +261,7 @@ impl Trials<'_> {
             (Feature::RingFd, |trials, ring| trials.registered_ring(ring)),
         ];
         let tried = trials.into_iter().map(|(feature, trial)| {
-            let result = self.ring(|_| {}).and_then(|mut ring| trial(self, &mut ring));
+            let result = self.ring(|ring| ring).and_then(|mut ring| trial(self, &mut ring));
             (feature, result.map_err(self.refuse(feature)))
         });
         let commands = self.big_entries().map_err(self.refuse(Feature::Passthrough));
@@ -339,7 +317,7 @@ impl Trials<'_> {
     /// Registers one buffer of `size` bytes and reads into it.
     fn fixed_buffer(&self, size: usize) -> Result<(), Refusal> {
         let trial = || {
-            let mut ring = self.ring(|_| {})?;
+            let mut ring = self.ring(|ring| ring)?;
             let mut pages = sample::pages(size);
             let buffer = libc::iovec { iov_base: pages.as_mut_ptr().cast(), iov_len: size };
             // SAFETY: `read` keeps the pages until the completion of the one request that uses
@@ -360,7 +338,7 @@ impl Trials<'_> {
 
     fn opcodes(&self) -> Result<Vec<(&'static str, bool)>, Refusal> {
         let mut table = io_uring::Probe::new();
-        self.ring(|_| {})
+        self.ring(|ring| ring)
             .and_then(|ring| ring.submitter().register_probe(&mut table))
             .map_err(self.refuse(Feature::OpcodeTable))?;
         Ok(OPCODES.map(|(name, code)| (name, table.is_supported(code))).to_vec())

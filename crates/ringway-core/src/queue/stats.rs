@@ -15,7 +15,8 @@ pub struct QueueStats {
     pub retries: u64,
     /// Short transfers that were continued.
     pub continued: u64,
-    /// Operations that fell back to threads because the backend does not support them.
+    /// Operations that fell back to threads: the backend does not support them, or submitting them
+    /// would have waited.
     pub to_threads: u64,
     /// Stale completions: their operation had already ended.
     pub late: u64,

@@ -220,14 +220,6 @@ fn engines() {
 }
 
 #[test]
-fn a_unit_with_another_meaning_in_fio_is_a_difference() {
-    let (job, notes) = uring("bs=4KiB");
-    assert_eq!(job.block_size, 4096);
-    assert!(notes[0].contains("line 4"), "{notes:?}");
-    assert!(notes[0].contains("`4KiB` is 4096"), "{notes:?}");
-}
-
-#[test]
 fn files() {
     let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
     let files = |names: &[&str]| Target::Files { paths: paths(names), size: None };

@@ -5,6 +5,8 @@ use super::configuration::Setting;
 use super::model::{Figures, Group, Model, gather};
 use super::warnings::{reading, warnings};
 use crate::bench::result::Interrupted;
+use crate::bench::workload::{Rate, Workload};
+use ringway_core::refusal::bytes_text;
 use ringway_measure::stats::{Comparison, Spread};
 use ringway_measure::text::{count, list, nanoseconds, plural, rate, ratio, significant};
 
@@ -158,8 +160,6 @@ fn rounds<'a>(group: &'a Group<'a>) -> Vec<Round<'a>> {
 /// `None` where nothing was measured.
 fn conclude(model: &Model, group: &Group, rounds: &[Round]) -> Option<Conclusion> {
     let workload = &rounds.first()?.entries[0].1.measurement.workload;
-    let jobs = f64::from(workload.jobs.max(1));
-    let fixed_rate = workload.rate.map(|rate| rate.requests(workload.block_size) * jobs);
     let varies = Setting::Depth.varies(model.report);
     let mut reasons = Vec::new();
     for round in rounds {
@@ -169,7 +169,7 @@ fn conclude(model: &Model, group: &Group, rounds: &[Round]) -> Option<Conclusion
         let entries: Vec<String> = round.entries.iter().map(entry).collect();
         reasons.push(format!("{depth}{}.", entries.join("; ")));
     }
-    if fixed_rate.is_none() {
+    if workload.rate.is_none() {
         reasons.extend(enough_depth(rounds));
     }
     let ran = |name: &str| rounds.iter().any(|round| round.entries.iter().any(|(n, _)| *n == name));
@@ -186,7 +186,7 @@ fn conclude(model: &Model, group: &Group, rounds: &[Round]) -> Option<Conclusion
     if !varies {
         title += &format!(", depth {}", rounds[0].depth);
     }
-    Some(Conclusion { title, choice: choice(rounds, fixed_rate), reasons })
+    Some(Conclusion { title, choice: choice(workload, rounds), reasons })
 }
 
 /// The figures of one configuration, with their ratios to the fastest.
@@ -212,15 +212,15 @@ fn entry(figures: &Figures, first: &Figures) -> String {
 }
 
 /// The fastest and the cheapest. Where they differ, the choice is the reader's.
-fn choice(rounds: &[Round], fixed_rate: Option<f64>) -> String {
+fn choice(workload: &Workload, rounds: &[Round]) -> String {
     let compared: Vec<&Round> = rounds.iter().filter(|round| round.entries.len() > 1).collect();
     if compared.is_empty() {
         let mut names: Vec<&str> = rounds.iter().map(|round| round.entries[0].0).collect();
         names.dedup();
         return format!("Only {} was measured, so there is nothing to compare.", list(&names));
     }
-    if let Some(rate) = fixed_rate {
-        return keeps_rate(&compared, rate);
+    if let Some(rate) = workload.rate {
+        return keeps_rate(&compared, rate, workload.jobs);
     }
     let (mut speed, mut cost) = (Vec::new(), Vec::new());
     let (mut are_same, mut are_equal) = (true, true);
@@ -244,9 +244,15 @@ fn choice(rounds: &[Round], fixed_rate: Option<f64>) -> String {
     }
 }
 
-/// The cheapest of those that keep a fixed rate, and those that do not keep it.
-fn keeps_rate(rounds: &[&Round], asked: f64) -> String {
-    let keeps = |figures: &Figures| figures.ops.median >= asked * KEPT;
+/// The cheapest of those that keep a fixed rate of each job, and those that do not keep it. A rate
+/// in bytes is compared with bytes: requests may have different sizes.
+fn keeps_rate(rounds: &[&Round], of_job: Rate, jobs: u32) -> String {
+    let (Rate::Requests(each) | Rate::Bytes(each)) = of_job;
+    let asked = each as f64 * f64::from(jobs.max(1));
+    let keeps = |figures: &Figures| match of_job {
+        Rate::Requests(_) => figures.ops.median >= asked * KEPT,
+        Rate::Bytes(_) => figures.run.per_second(figures.run.bytes()) >= asked * KEPT,
+    };
     let (mut kept, mut slow) = (Vec::new(), Vec::new());
     for round in rounds {
         let (fast, behind): (Vec<Entry>, Vec<Entry>) =
@@ -257,7 +263,10 @@ fn keeps_rate(rounds: &[&Round], asked: f64) -> String {
         slow.extend(behind.into_iter().map(|(name, _)| name));
     }
     slow.dedup();
-    let asked = format!("the rate of {} requests a second", rate(asked));
+    let asked = match of_job {
+        Rate::Requests(_) => format!("the rate of {} requests a second", rate(asked)),
+        Rate::Bytes(_) => format!("the rate of {} a second", bytes_text(asked as u64)),
+    };
     let mut text = if kept.is_empty() {
         format!("Nothing keeps {asked}.")
     } else {

@@ -102,7 +102,7 @@ fn job(group: usize, measurement: &Measurement, run: &Run, jobs: u32, own: Value
         "read": direction(&run.read, usage.real),
         "write": direction(&run.write, usage.real),
         // fio's readers expect the key; bench never trims.
-        "trim": direction(&Direction::new(), Duration::ZERO),
+        "trim": direction(&Direction::default(), Duration::ZERO),
         "sync": { "total_ios": run.sync.ops, "lat_ns": latency(&run.sync.latency, true) },
         "job_runtime": (job_runtime * 1e3) as u64,
         "usr_cpu": share(usage.user),
@@ -175,7 +175,7 @@ fn figures(run: &Run) -> Value {
 /// One direction in fio's units: bandwidth in KiB/s and B/s, run time in milliseconds.
 fn direction(direction: &Direction, real: Duration) -> Value {
     let real = if direction.ops > 0 { real } else { Duration::ZERO };
-    let none = Direction::new();
+    let none = Direction::default();
     // Without a completed request, the histogram has those that were never started.
     let completion = if direction.ops > 0 { direction.completion() } else { &none.latency };
     let per_second = |n: u64| n as f64 / real.as_secs_f64().max(1e-9);

@@ -29,7 +29,7 @@ pub(crate) fn workload(backend: Backend, depth: u32) -> Workload {
 
 /// `ops` operations whose latency has this median.
 pub(crate) fn direction(ops: u64, block: u64, median_ns: f64, seed: u64) -> Direction {
-    let mut out = Direction { ops, bytes: ops * block, ..Direction::new() };
+    let mut out = Direction { ops, bytes: ops * block, ..Direction::default() };
     let mut state = seed | 1;
     let mut uniform = || {
         state ^= state << 13;
@@ -244,7 +244,7 @@ pub(crate) fn odd() -> Vec<Report> {
     });
     let nothing_done = changed(&|measured| {
         for run in &mut measured.runs {
-            run.read = Direction::new();
+            run.read = Direction::default();
         }
     });
     let refused = changed(&|measured| {
@@ -313,7 +313,7 @@ fn any_workload() -> impl Strategy<Value = Workload> {
 
 fn any_direction() -> impl Strategy<Value = Direction> {
     (0u64..1 << 40, 0u64..1 << 50, vec(any::<u64>(), 0..20)).prop_map(|(ops, bytes, latencies)| {
-        let mut out = Direction { ops, bytes, ..Direction::new() };
+        let mut out = Direction { ops, bytes, ..Direction::default() };
         for ns in latencies {
             out.latency.saturating_record(ns >> (ns % 64));
             let submitted = out.submitted.get_or_insert_with(|| out.latency.clone());

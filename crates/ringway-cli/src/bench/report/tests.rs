@@ -6,7 +6,7 @@ use super::model::{Figures, Model};
 use super::samples::{self, measurement, workload};
 use super::{csv, html, json, terminal};
 use crate::bench::result::{Direction, Interrupted, Measurement, Report, Run};
-use crate::bench::workload::{Backend, Rate, Target};
+use crate::bench::workload::{Backend, Rate, Sizes, Target};
 use Backend::{Kaio, Null, Psync, Threads, Uring};
 use proptest::prelude::*;
 use ringway_measure::text::{ABSENT, COLUMNS};
@@ -245,6 +245,12 @@ fn others() -> Vec<Words> {
     let fixed_rate = with(duel(&rates, 0.0), |measured| {
         measured.workload.rate = Some(Rate::Requests(20_000));
     });
+    // Of requests with different sizes, the smaller one of each pair gives the block size.
+    let bytes = with(duel(&[(Kaio, 500.0, 5.0), (Threads, 100.0, 20.0)], 0.0), |measured| {
+        measured.workload.rate = Some(Rate::Bytes(16 << 20));
+        measured.workload.sizes = Sizes::Split(vec![(4096, 50), (65_536, 50)]);
+        measured.runs.iter_mut().for_each(|run| run.read.bytes = run.read.ops * 34 * 1024);
+    });
     let busy = |processors: f64, which: std::ops::Range<usize>| {
         let mut report = with(samples::depths(), |measured| {
             measured.runs.iter_mut().for_each(|run| run.other_processors = Some(0.75));
@@ -288,6 +294,13 @@ fn others() -> Vec<Words> {
                 "threads 12.0 k ops/s ±0.0 % (0.60×)",
                 "kaio 20.0 k ops/s ±0.0 % (equal) at 5.00 CPU µs/op (0.56×)",
             ],
+            &[],
+        ),
+        (
+            bytes,
+            "Keeps the rate of 16 MiB a second at the least CPU time an operation: kaio. threads \
+             fell behind the rate.",
+            &[],
             &[],
         ),
         (nothing, "Nothing was measured: no configuration completed an operation.", &[], &[]),
@@ -616,7 +629,7 @@ const VALUES: &[Values] = &[
         |measured| {
             measured.workload.rate = Some(Rate::Requests(1000));
             let run = &mut measured.runs[0];
-            run.read = Direction::new();
+            run.read = Direction::default();
             run.read.count(4096, 5_000_000, Some(1_000));
             run.read.latency.record(9_000_000).unwrap();
             run.not_started = 1;
