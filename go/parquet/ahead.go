@@ -61,6 +61,8 @@ const (
 	piece = 256 << 10
 	// gap is the largest hole that is read along rather than split around.
 	gap = 64 << 10
+	// largest is the most bytes of one range that a buffer can have, which is rounded up to pages.
+	largest = math.MaxInt - 2*page
 )
 
 // NewAhead returns an Ahead with nothing in memory.
@@ -68,8 +70,8 @@ func NewAhead(file Source) *Ahead { return &Ahead{file: file} }
 
 // Fetch reads the chunks of the given leaf columns of a row group, or of all columns, in one batch.
 // It replaces what it fetched before. The memory is the size of the chunks, at most that of the
-// file. Chunks outside the file are an error. After an error nothing is in memory, and reads go to
-// the file.
+// file. Chunks outside the file are an error, and so are 2 GiB of adjacent ones on 32-bit systems.
+// After an error nothing is in memory, and reads go to the file.
 //
 // Reads must not run concurrently with Fetch.
 func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
@@ -78,16 +80,49 @@ func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
 	if group < 0 || group >= len(groups) {
 		return fmt.Errorf("row group %d of %d", group, len(groups))
 	}
-	chunks := groups[group].Columns
+	wanted, err := ranges(file, group, columns)
+	if err != nil {
+		return err
+	}
+	var batch []ringway.Transfer
+	for i := range wanted {
+		p := &wanted[i]
+		p.buffer = ringway.NewBuffer(int(p.end - p.begin))
+		for at := 0; at < p.buffer.Len(); at += piece {
+			batch = append(batch,
+				ringway.Transfer{P: p.buffer.Bytes()[at:min(at+piece, p.buffer.Len())],
+					Off: p.begin + int64(at)})
+		}
+	}
+	a.parts = wanted
+	if err := a.file.ReadBatch(batch); err != nil {
+		a.Release()
+		return err
+	}
+	for i := range a.parts {
+		for p := &a.parts[i]; len(batch) > 0 && batch[0].Off < p.end; batch = batch[1:] {
+			// What follows a short piece has no place: the file ended there when it was read.
+			if batch[0].Off == p.begin+p.got {
+				p.got += int64(batch[0].N)
+			}
+		}
+	}
+	return nil
+}
+
+// ranges returns the ranges of the file that have the chunks.
+func ranges(file *parquet.File, group int, columns []int) (joined []part, err error) {
+	chunks := file.Metadata().RowGroups[group].Columns
 	if len(columns) == 0 {
-		for i := range chunks {
-			columns = append(columns, i)
+		columns = make([]int, len(chunks))
+		for i := range columns {
+			columns[i] = i
 		}
 	}
 	var wanted []part
 	for _, i := range columns {
 		if i < 0 || i >= len(chunks) {
-			return fmt.Errorf("column %d of %d", i, len(chunks))
+			return nil, fmt.Errorf("column %d of %d", i, len(chunks))
 		}
 		chunk := &chunks[i].MetaData
 		begin := chunk.DataPageOffset
@@ -97,7 +132,7 @@ func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
 		// Do not trust the metadata: allocate only for ranges within the file.
 		if size := file.Size(); begin < 0 || chunk.TotalCompressedSize < 0 || begin > size ||
 			chunk.TotalCompressedSize > size-begin {
-			return fmt.Errorf("column %d of row group %d: %d bytes at %d, in a file of %d", i,
+			return nil, fmt.Errorf("column %d of row group %d: %d bytes at %d, in a file of %d", i,
 				group, chunk.TotalCompressedSize, begin, size)
 		}
 		end := begin + chunk.TotalCompressedSize
@@ -108,32 +143,19 @@ func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
 	}
 	slices.SortFunc(wanted, func(x, y part) int { return cmp.Compare(x.begin, y.begin) })
 	for _, w := range wanted {
-		if last := len(a.parts) - 1; last >= 0 && w.begin-a.parts[last].end <= gap {
-			a.parts[last].end = max(a.parts[last].end, w.end)
+		if last := len(joined) - 1; last >= 0 && w.begin-joined[last].end <= gap {
+			joined[last].end = max(joined[last].end, w.end)
 		} else {
-			a.parts = append(a.parts, w)
+			joined = append(joined, w)
 		}
 	}
-	var batch []ringway.Transfer
-	for i := range a.parts {
-		p := &a.parts[i]
-		p.buffer = ringway.NewBuffer(int(p.end - p.begin))
-		for at := 0; at < p.buffer.Len(); at += piece {
-			batch = append(batch,
-				ringway.Transfer{P: p.buffer.Bytes()[at:min(at+piece, p.buffer.Len())],
-					Off: p.begin + int64(at)})
+	for _, p := range joined {
+		if p.end-p.begin > largest {
+			return nil, fmt.Errorf("row group %d: %d bytes at %d do not fit into memory", group,
+				p.end-p.begin, p.begin)
 		}
 	}
-	if err := a.file.ReadBatch(batch); err != nil {
-		a.Release()
-		return err
-	}
-	for i := range a.parts {
-		for p := &a.parts[i]; len(batch) > 0 && batch[0].Off < p.end; batch = batch[1:] {
-			p.got += int64(batch[0].N)
-		}
-	}
-	return nil
+	return joined, nil
 }
 
 // Release frees the memory; reads then go to the file. Reads must not run concurrently with it.

@@ -401,6 +401,92 @@ func TestFetchAtTheLargestOffset(t *testing.T) {
 	}
 }
 
+// shrinking is a file that seems to end within a batch: it was truncated and has grown again.
+type shrinking struct {
+	*ringway.File
+	short int // The index of the piece that ends there.
+}
+
+func (s *shrinking) ReadBatch(batch []ringway.Transfer) error {
+	err := s.File.ReadBatch(batch)
+	t := &batch[s.short]
+	t.N, t.Err = min(t.N, 1000), io.EOF
+	for i := range t.P[t.N:] {
+		t.P[t.N+i] = 0xaa
+	}
+	return err
+}
+
+// Only what was read counts: not as many bytes from the beginning of the range.
+func TestFetchOfAFileThatShrinks(t *testing.T) {
+	var b bytes.Buffer
+	type long struct{ Bytes []byte }
+	content, random := make([]byte, 700_000), rand.NewChaCha8([32]byte{})
+	_, _ = random.Read(content)
+	writer := parquet.NewGenericWriter[long](&b)
+	_, err := writer.Write([]long{{content}}) // Three pieces.
+	must(t, err)
+	must(t, writer.Close())
+	name := filepath.Join(t.TempDir(), "long")
+	must(t, os.WriteFile(name, b.Bytes(), 0o600))
+	f, err := ringway.Open(name)
+	must(t, err)
+	defer f.Close()
+	for short := range 3 {
+		ahead := ringwayparquet.NewAhead(&shrinking{f, short})
+		file, err := parquet.OpenFile(ahead, int64(b.Len()))
+		must(t, err)
+		must(t, ahead.Fetch(file, 0))
+		p := make([]byte, 500)
+		for off := 0; off+len(p) <= b.Len(); off += 490 {
+			n, err := ahead.ReadAt(p, int64(off))
+			if n != len(p) || err != nil || !bytes.Equal(p, b.Bytes()[off:][:len(p)]) {
+				t.Fatalf("piece %d is short: %d bytes at %d, %v", short, n, off, err)
+			}
+		}
+		ahead.Release()
+	}
+}
+
+// The columns are the caller's memory.
+func TestFetchKeepsTheColumns(t *testing.T) {
+	f, content := rowsFile(t)
+	ahead := ringwayparquet.NewAhead(f)
+	defer ahead.Release()
+	file, err := parquet.OpenFile(ahead, int64(len(content)))
+	must(t, err)
+	columns := []int{3, 1}
+	must(t, ahead.Fetch(file, 0, columns[:0]...))
+	if columns[0] != 3 || columns[1] != 1 {
+		t.Error(columns)
+	}
+}
+
+// On 32-bit systems, a range whose length is no int is an error.
+func TestFetchOfMoreThanFits(t *testing.T) {
+	var b bytes.Buffer
+	rows(t, &b)
+	ahead := ringwayparquet.NewAhead(&longest{b.Bytes()})
+	defer ahead.Release()
+	file, err := parquet.OpenFile(ahead, math.MaxInt64)
+	must(t, err)
+	chunk := &file.Metadata().RowGroups[0].Columns[0].MetaData
+	sizes := []int64{math.MaxInt - 4096, math.MaxInt - 8191}
+	if math.MaxInt == math.MaxInt32 {
+		sizes = append(sizes, math.MaxInt32+1, math.MaxUint32+8193)
+	}
+	for _, size := range sizes {
+		chunk.DataPageOffset, chunk.DictionaryPageOffset, chunk.TotalCompressedSize = 4096, 0, size
+		if err := ahead.Fetch(file, 0, 0); err == nil {
+			t.Error(size)
+		}
+		p := make([]byte, 10)
+		if n, err := ahead.ReadAt(p, 4096); n != len(p) || err != nil {
+			t.Error(n, err)
+		}
+	}
+}
+
 // With any metadata, Fetch requests no more memory than the size of the file, and chunks outside
 // the file are an error.
 func FuzzHostileMetadata(f *testing.F) {

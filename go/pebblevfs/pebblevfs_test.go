@@ -363,6 +363,57 @@ func methods(t *testing.T, under vfs.FS) (all []string) {
 	return all
 }
 
+// After Close every method says that the file is closed.
+func TestClosedFiles(t *testing.T) {
+	each(t, func(t *testing.T, under vfs.FS) {
+		name := filepath.Join(t.TempDir(), "a.sst")
+		created, err := under.Create(name)
+		must(t, err)
+		opened, err := under.Open(name)
+		must(t, err)
+		for _, f := range []vfs.File{created, opened} {
+			must(t, f.Close())
+			_, read := f.ReadAt(make([]byte, 1), 0)
+			_, written := f.Write(make([]byte, 1))
+			_, stat := f.Stat()
+			_, synced := f.SyncTo(1)
+			for i, err := range []error{read, written, stat, synced, f.Sync(), f.SyncData(),
+				f.Preallocate(0, 1)} {
+				var path *fs.PathError
+				if !errors.Is(err, fs.ErrClosed) || !errors.As(err, &path) || path.Path != name {
+					t.Error(i, err)
+				}
+			}
+		}
+	})
+}
+
+// No bytes are not the rest of the file.
+func TestPrefetchOfNothing(t *testing.T) {
+	each(t, func(t *testing.T, under vfs.FS) {
+		name := filepath.Join(t.TempDir(), "file")
+		f, err := under.Create(name)
+		must(t, err)
+		_, err = f.Write(make([]byte, 1<<20))
+		must(t, errors.Join(err, f.Sync()))
+		defer f.Close()
+		const dontNeed = 4
+		_, _, errno := syscall.Syscall6(syscall.SYS_FADVISE64, f.Fd(), 0, 0, dontNeed, 0, 0)
+		before, ok := suite.Cached(name)
+		if errno != 0 || !ok || before != 0 {
+			skip.Test(t, "the page cache cannot be emptied here: ", before, errno)
+		}
+		must(t, f.Prefetch(4096, 0))
+		if after, _ := suite.Cached(name); after != 0 {
+			t.Error(after, "pages were read")
+		}
+		must(t, f.Prefetch(4096, 8192))
+		if after, _ := suite.Cached(name); after == 0 {
+			t.Error("no page was read")
+		}
+	})
+}
+
 // After a sync, the page cache has no dirty pages of the file.
 func TestSyncLeavesNoDirtyPages(t *testing.T) {
 	each(t, func(t *testing.T, under vfs.FS) {

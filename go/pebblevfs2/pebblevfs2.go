@@ -117,14 +117,19 @@ func stat(f *ringway.File) (vfs.FileInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := f.Name()
-	if runtime.GOOS == "linux" {
-		name = fmt.Sprintf("/proc/self/fd/%d", f.Fd())
-	}
 	all := fileInfo{FileInfo: info}
-	if named, err := vfs.Default.Stat(name); err == nil {
-		all.device = named.DeviceID()
+	look := func(name string) {
+		if named, err := vfs.Default.Stat(name); err == nil {
+			all.device = named.DeviceID()
+		}
 	}
+	conn, err := f.OSFile().SyscallConn()
+	if err != nil || runtime.GOOS != "linux" {
+		look(f.Name())
+		return all, nil
+	}
+	// Control holds the descriptor open: closed meanwhile, its number may be another file's.
+	_ = conn.Control(func(fd uintptr) { look(fmt.Sprintf("/proc/self/fd/%d", fd)) })
 	return all, nil
 }
 

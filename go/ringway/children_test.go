@@ -31,6 +31,7 @@ import (
 var children = map[string]func(){
 	"default": defaultRefused, "filtered": filtered, "goroutines": manyGoroutines,
 	"rings": manyRings, "shortage": shortOfMemory, "smallFiles": smallFiles,
+	"unwatched": unwatchedQueues,
 }
 
 func TestMain(m *testing.M) {
@@ -131,6 +132,38 @@ func TestSeccompFilters(t *testing.T) {
 		if !strings.HasPrefix(out, want) || refused != "" && !strings.Contains(out, "seccomp") {
 			t.Errorf("without %s: wanted %s, explained: %s", refused, want, out)
 		}
+	}
+}
+
+// unwatchedQueues reads while the kernel lets Go's poller watch no more descriptors.
+func unwatchedQueues() {
+	r, _, err := os.Pipe() // The poller runs.
+	fail(err)
+	fail(r.Close())
+	fail(filter.FailWith(syscall.ENOSPC, uint32(syscall.SYS_EPOLL_CTL)))
+	time.AfterFunc(40*time.Second, func() { fail(errors.New("an operation never ends")) })
+	e := value(New(Options{}))
+	fmt.Println(e.Explain())
+	f := value(e.OpenFile(os.Getenv("FILE"), os.O_RDONLY|Direct, 0))
+	var all sync.WaitGroup
+	for g := range int64(50) {
+		all.Go(func() {
+			for range 10 {
+				value(f.ReadAt(make([]byte, pageSize), g*pageSize))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A queue whose completions nobody would learn of is not used: operations would never end.
+func TestQueuesThatThePollerDoesNotWatch(t *testing.T) {
+	name := fileWith(t, make([]byte, 1<<20))
+	out := runChild(t, "unwatched", "", "FILE="+name, BackendEnv+"=")
+	if !strings.HasPrefix(out, "backend threads") ||
+		!strings.Contains(out, "io_uring refused: ENOSPC") ||
+		!strings.Contains(out, "fs.epoll.max_user_watches") {
+		t.Error(out)
 	}
 }
 

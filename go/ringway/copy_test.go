@@ -272,6 +272,34 @@ func TestMessagesAreCopiedWhole(t *testing.T) {
 	expect(t, err == nil && n == count*size, "%v of %v, %v", n, count*size, err)
 }
 
+// A pipe that keeps messages (O_DIRECT) is no file with direct I/O: what is copied to it does not
+// wait until a buffer is full.
+func TestCopyToAPipeOfMessages(t *testing.T) {
+	var fds [2]int
+	must(t, syscall.Pipe2(fds[:], syscall.O_CLOEXEC|syscall.O_DIRECT))
+	reading := os.NewFile(uintptr(fds[0]), "reading")
+	defer reading.Close()
+	writing, err := newOrSkip(t, Options{}).NewFile(os.NewFile(uintptr(fds[1]), "writing"))
+	must(t, err)
+	defer writing.Close()
+	from, to := io.Pipe()
+	copied := make(chan error, 1)
+	go func() { copied <- errorOf(writing.ReadFrom(from)) }()
+	returns(t, "a copy to a pipe", func() {
+		for _, message := range []string{"one", "another"} {
+			_, err := io.WriteString(to, message)
+			check(t, err)
+			p := make([]byte, 100)
+			n, err := reading.Read(p)
+			expect(t, err == nil && string(p[:n]) == message, "%q, %v", p[:n], err)
+		}
+	})
+	must(t, to.Close())
+	must(t, <-copied)
+	_, err = writing.SyscallConn()
+	check(t, err)
+}
+
 // readsFrom is a writer with a descriptor and a ReadFrom method.
 type readsFrom struct {
 	*os.File

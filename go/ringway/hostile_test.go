@@ -123,6 +123,31 @@ func onHostile(t *testing.T, content []byte, rules []string,
 	})
 }
 
+// A server that does not describe a file that it has opened: package os opens it, since open(2)
+// does not ask.
+func TestHostileAttributes(t *testing.T) {
+	h := mountHostile(t)
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		h.t = t
+		h.set("clear")
+		must(t, os.WriteFile(filepath.Join(h.below, "file"), make([]byte, 10_000), 0o600))
+		h.set("file getattr fail 13")
+		f := open(t, e, filepath.Join(h.dir, "file"), os.O_RDWR|direct)
+		_, err := f.Stat()
+		wantError(t, "Stat", err, syscall.EACCES)
+		p := NewBuffer(pageSize)
+		defer p.Release()
+		moves(t, pageSize)(f.ReadAt(p.Bytes(), pageSize))
+		moves(t, pageSize)(f.Read(p.Bytes()))
+		moves(t, pageSize)(f.WriteAt(p.Bytes(), 0))
+		must(t, f.WriteBatch([]Transfer{{P: p.Bytes(), Off: pageSize}}, DataSync))
+		must(t, f.ReadBatch([]Transfer{{P: p.Bytes(), Off: pageSize}}))
+		must(t, f.Sync())
+		must(t, f.Close())
+		wantError(t, "Read", errorOf(f.Read(p.Bytes())), os.ErrClosed)
+	})
+}
+
 // Reads that are short in the middle of a file go on, and an unknown size limits nothing.
 func TestHostileReads(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789"), 300_000)

@@ -52,7 +52,8 @@ func (e *Engine) OpenFile(name string, flag int, perm fs.FileMode) (*File, error
 	}
 	f, err := e.NewFile(file)
 	if err != nil {
-		return nil, errors.Join(err, file.Close())
+		_ = file.Close()
+		return nil, err
 	}
 	f.direct = f.direct || flag&Direct != 0 && f.storage
 	return f, nil

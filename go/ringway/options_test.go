@@ -92,4 +92,8 @@ func TestNegativeArgumentsAreNamed(t *testing.T) {
 			strings.Contains(err.Error(), f.Name()), "%s: %v", what, err)
 	}
 	wantError(t, "NewFile", errorOf(e.NewFile(nil)), os.ErrInvalid)
+	closed, err := os.Open(f.Name())
+	must(t, err)
+	must(t, closed.Close())
+	wantError(t, "NewFile of a closed file", errorOf(e.NewFile(closed)), os.ErrClosed)
 }

@@ -116,7 +116,7 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 	s, err := newShard(q, fd, inFlight)
 	if err != nil {
 		_ = q.close()
-		return nil, unavailable(feature, err)
+		return nil, unwatched(feature, err)
 	}
 	if ring != nil {
 		if len(e.rings) == 0 {
@@ -131,6 +131,17 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 // unavailable explains why the kernel refused a feature.
 func unavailable(feature string, err error) *Refusal {
 	return refusal.New(feature, refusal.Errno(err))
+}
+
+// unwatched explains why nobody would learn of the completions of a queue.
+func unwatched(feature string, err error) *Refusal {
+	if err != syscall.ENOSPC {
+		return unavailable(feature, err)
+	}
+	return &Refusal{Feature: feature, Errno: syscall.ENOSPC,
+		Meaning: "Go's poller would watch it, but the programs of this user watch as many " +
+			"descriptors with epoll as they may",
+		Fix: "raise the limit (sysctl fs.epoll.max_user_watches)"}
 }
 
 // register registers memory with all rings, or with none.

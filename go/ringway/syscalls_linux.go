@@ -6,7 +6,6 @@
 package ringway
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -32,25 +31,40 @@ func (f *File) identify() error {
 		return err
 	}
 	var inner error
-	err = conn.Control(func(fd uintptr) {
-		var stat syscall.Stat_t
-		if inner = syscall.Fstat(int(fd), &stat); inner != nil {
-			return
-		}
-		flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, syscall.F_GETFL, 0)
-		if errno != 0 {
-			inner = errno
-			return
-		}
-		format := stat.Mode & syscall.S_IFMT
-		f.storage = format == syscall.S_IFREG || format == syscall.S_IFBLK
-		f.blockDevice = format == syscall.S_IFBLK
-		f.dir = format == syscall.S_IFDIR
-		f.direct = flags&syscall.O_DIRECT != 0
-		f.append = flags&syscall.O_APPEND != 0
-		f.fd = int(fd)
-	})
-	return errors.Join(err, inner)
+	if conn.Control(func(fd uintptr) { inner = f.identifyDescriptor(int(fd)) }) != nil {
+		return os.ErrClosed // Control fails for no other reason.
+	}
+	return inner
+}
+
+func (f *File) identifyDescriptor(fd int) error {
+	mode, err := fileMode(fd)
+	if err != nil {
+		return err
+	}
+	flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFL, 0)
+	if errno != 0 {
+		return errno
+	}
+	format := mode & syscall.S_IFMT
+	f.storage = format == syscall.S_IFREG || format == syscall.S_IFBLK
+	f.blockDevice = format == syscall.S_IFBLK
+	f.dir = format == syscall.S_IFDIR
+	f.direct = f.storage && flags&syscall.O_DIRECT != 0 // A pipe with the flag keeps messages.
+	f.append = flags&syscall.O_APPEND != 0
+	f.fd = fd
+	return nil
+}
+
+// fileMode returns the type of an open file, as S_IFMT. The server of the file is not asked, as in
+// open(2), so that nothing fails here that package os can open.
+func fileMode(fd int) (uint32, error) {
+	if stat, ok := statxOf(fd, statxType); ok {
+		return uint32(stat.mode), nil
+	}
+	var stat syscall.Stat_t
+	err := retryEINTR(func() error { return syscall.Fstat(fd, &stat) })
+	return stat.Mode, err
 }
 
 // withDescriptor calls do with the descriptor, within use. Closing a pipe ends the operations that
@@ -252,10 +266,12 @@ func transferVectors(call uintptr, fd int, v []vector, off int64, flags uint32) 
 	}
 }
 
-// statx is what struct statx has of direct I/O.
+// statx is what struct statx has of a file's type and of direct I/O.
 type statx struct {
 	mask, _           uint32
-	_                 [144]byte
+	_                 [20]byte
+	mode              uint16
+	_                 [122]byte
 	memory, offset    uint32 // The alignment of direct I/O.
 	_                 uint64
 	untornMin         uint32
@@ -268,6 +284,7 @@ type statx struct {
 
 // Parts of struct statx.
 const (
+	statxType        = 0x1
 	statxDirectAlign = 0x2000
 	statxWriteAtomic = 0x10000
 )

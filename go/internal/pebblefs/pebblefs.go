@@ -85,9 +85,10 @@ type File struct {
 // SyncData is fdatasync.
 func (f *File) SyncData() error { return f.Datasync() }
 
-// Prefetch reads a range into the page cache. Direct reads do not use the page cache.
+// Prefetch reads a range into the page cache. Direct reads do not use the page cache. A length of 0
+// is nothing, as for readahead(2): to posix_fadvise(2) it is the rest of the file.
 func (f *File) Prefetch(offset, length int64) error {
-	if f.direct {
+	if f.direct || length == 0 {
 		return nil
 	}
 	err := f.Advise(offset, length, ringway.AdviceWillNeed)

@@ -41,13 +41,13 @@ func (f *File) call(op string, do func(fd int) error) error {
 	conn, err := f.File.OSFile().SyscallConn()
 	if err == nil {
 		var inner error
-		err = conn.Control(func(fd uintptr) {
+		closed := conn.Control(func(fd uintptr) {
 			for inner = do(int(fd)); inner == syscall.EINTR; {
 				inner = do(int(fd))
 			}
 		})
-		if err == nil {
-			err = inner
+		if err = inner; closed != nil {
+			err = os.ErrClosed // Control fails for no other reason.
 		}
 	}
 	if _, wrapped := err.(*os.PathError); err != nil && !wrapped {

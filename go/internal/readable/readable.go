@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux
 
 // Package readable waits in the Go poller until a descriptor is readable. It blocks a goroutine,
 // but no thread.
@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Watch is a goroutine that waits for a descriptor.
@@ -18,7 +19,8 @@ type Watch struct {
 
 // Start calls ready at once, and then whenever the descriptor has become readable, until ready
 // returns true or the watch is closed. Notifications are edge-triggered and may be spurious: ready
-// must consume everything that is available.
+// must consume everything that is available. If the poller does not take the descriptor, the error
+// is the errno of epoll_ctl(2): ENOSPC beyond fs.epoll.max_user_watches, for example.
 //
 // The watch owns a duplicate of the descriptor. It makes the open file non-blocking, which affects
 // the original descriptor too if it is a pipe or a socket rather than a ring or an eventfd.
@@ -33,6 +35,11 @@ func Start(fd int, ready func(fd uintptr) (done bool)) (*Watch, error) {
 		return nil, err
 	}
 	w := &Watch{file: os.NewFile(own, "watched")}
+	if w.file.SetReadDeadline(time.Time{}) != nil { // NewFile tells of no error.
+		errno := whyNot(int(own))
+		_ = w.file.Close()
+		return nil, errno
+	}
 	conn, err := w.file.SyscallConn()
 	if err != nil {
 		_ = w.file.Close()
@@ -40,6 +47,21 @@ func Start(fd int, ready func(fd uintptr) (done bool)) (*Watch, error) {
 	}
 	w.done.Go(func() { _ = conn.Read(ready) })
 	return w, nil
+}
+
+// whyNot asks the kernel why the poller did not take a descriptor. It is EAGAIN if the kernel takes
+// it now.
+func whyNot(fd int) syscall.Errno {
+	epoll, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	if err == nil {
+		event := syscall.EpollEvent{Events: syscall.EPOLLIN}
+		err = syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, fd, &event)
+		_ = syscall.Close(epoll)
+	}
+	if errno, ok := err.(syscall.Errno); ok {
+		return errno
+	}
+	return syscall.EAGAIN
 }
 
 // Close ends the watch. After it returns, ready is not called again.
