@@ -49,11 +49,13 @@
 //! | `Unable to copy data` and `Unable to rename file` | | name the file |
 //! | `PutMode::Update` | not implemented | compares the ETag; atomic against other updates |
 //! | `copy` | another name of the same file | a file of its own, sharing data on XFS and btrfs |
+//! | a copy of a file with `S_ISUID` or `S_ISGID` | has them, and its owner | has neither |
 //! | `copy` between two names of one file | leaves a hidden `PATH#N` | as between two files |
 //! | `rename` between two names of one file | leaves the old name | removes it |
 //! | a last part of 254 or 255 bytes | made by `copy_if_not_exists` only | by no write |
 //! | a dropped write | may replace what is written later | does not, within a store |
 //! | `with_fsync` | since 0.14, for new directories | with both, for all above an object |
+//! | `list` after an error | ends, in tokio | goes on with what is left |
 //! | outside tokio | blocks the thread | does not block, also in `list` |
 //!
 //! [`with_file_payload`]: RingwayFileSystem::with_file_payload

@@ -2,7 +2,8 @@
 
 use crate::config::Durability;
 use crate::error::{failed, failed_unless};
-use crate::metadata::{Kind, builder, write_user};
+use crate::flush::flush;
+use crate::metadata::{of_file, write_user};
 use crate::publication::Target;
 use crate::write::write_all;
 use opendal_core::{Buffer, Error, ErrorKind, Metadata, Result};
@@ -17,7 +18,8 @@ pub(crate) struct Append {
     /// here.
     created: Arc<Mutex<Option<File>>>,
     has_written: bool,
-    /// How much of the last piece is in the object is not known: its future was dropped, or failed.
+    /// How much of the last piece is in the object, or whether that is durable, is not known: a
+    /// future was dropped, or failed.
     is_uncertain: bool,
 }
 
@@ -46,9 +48,16 @@ impl Append {
             self.is_uncertain = true;
             return Err(failed("sync the file")(error).set_permanent());
         }
-        let found = file.metadata().await.map_err(failed("look up"))?;
-        disk.sync_names(target.path.parent()).await?;
-        Ok(builder(Kind::File, found.len(), found.modified()).build())
+        let found = match disk.call("close the file", move || flush(&file)).await? {
+            Ok(found) => found,
+            Err(error) => {
+                self.is_uncertain = true;
+                return Err(failed("close the file")(error).set_permanent());
+            }
+        };
+        let synced = disk.sync_names(target.path.parent()).await;
+        self.is_uncertain = synced.as_ref().is_err_and(|error| !error.is_temporary());
+        synced.map(|()| of_file(&found))
     }
 
     pub(crate) fn abort(&mut self) -> Result<()> {
@@ -62,7 +71,7 @@ impl Append {
     /// The file that is appended to, opened once.
     async fn file(&mut self, target: &Target) -> Result<File> {
         if self.is_uncertain {
-            let message = "whether the piece before has been appended is not known: its future was \
+            let message = "whether what was written has been appended is not known: a future was \
                            dropped, or failed";
             return Err(Error::new(ErrorKind::Unexpected, message).set_permanent());
         }

@@ -54,8 +54,9 @@
 //! OpenDAL's layers repeat an operation after a temporary error, or after they have dropped its
 //! future. A lister and a writer, except of an append, then go on where they were: no entry is lost
 //! or listed twice, and a writer with `if_not_exists` that has made the object does not take it for
-//! another's. After a failed sync a writer cannot be closed any more: what was lost is not known. A
-//! rename that is repeated although it has taken place fails with `NotFound`.
+//! another's. After a failed sync, or an error of the file's own close (NFS, FUSE), a writer cannot
+//! be closed any more: what was lost is not known. A rename that is repeated although it has taken
+//! place fails with `NotFound`.
 //!
 //! # Temporary names
 //!
@@ -79,6 +80,7 @@ mod dirs;
 mod disk;
 mod error;
 mod exclusive;
+mod flush;
 mod list;
 mod metadata;
 mod publication;

@@ -4,11 +4,13 @@ use crate::config::Durability;
 use crate::disk::Disk;
 use crate::error::{failed, failed_unless, is_temporary};
 use crate::exclusive::Exclusive;
+use crate::flush::flush;
 use crate::metadata::of_file;
-use crate::staged::{StagedFile, StagedName};
+use crate::staged::{Access, StagedFile, StagedName};
 use futures::future::BoxFuture;
 use opendal_core::{Buffer, Error, ErrorKind, Metadata, Result};
 use ringway::fs::File;
+use ringway_core::run_in_background;
 use std::io;
 use std::mem::replace;
 use std::path::PathBuf;
@@ -28,14 +30,14 @@ impl Target {
     /// Creates the file with the beginning of its content.
     pub(crate) async fn begin(&self, content: Buffer) -> Result<(File, StagedName)> {
         let target = self.clone();
-        let create = move || target.create(content);
+        let create = move || target.create(content, Access::Usual);
         let StagedFile { file, name } = self.disk.call("create the file", create).await?;
-        Ok((File::from_fd(file.into(), &self.disk.engine), name))
+        Ok((file, name))
     }
 
     /// Blocks.
-    pub(crate) fn create(&self, content: Buffer) -> io::Result<StagedFile> {
-        StagedFile::create(&self.disk, &self.path, self.exclusive, &self.user, content)
+    pub(crate) fn create(&self, content: Buffer, access: Access) -> io::Result<StagedFile> {
+        StagedFile::create(&self.disk, &self.path, self.exclusive, &self.user, content, access)
     }
 }
 
@@ -54,6 +56,8 @@ enum Step {
     Name(Arc<Mutex<Naming>>),
     /// The name is to be made durable.
     Directories(Named),
+    /// The object has its name. A sync has failed, so whether that is durable is not known.
+    Unsynced,
     /// The file is gone.
     Failed,
 }
@@ -105,6 +109,7 @@ impl Publication {
                 Step::Drain(file, _) => match file.get_mut().await {
                     Ok(file) => {
                         if let Step::Drain(_, name) = replace(&mut self.step, Step::Failed) {
+                            let file = File::from_fd(file.into(), &self.target.disk.engine);
                             let staged = StagedFile { file, name };
                             self.step = Step::Name(Arc::new(Mutex::new(Naming::File(staged))));
                         }
@@ -117,13 +122,20 @@ impl Publication {
                     let named = self.target.disk.engine.call(move || name(&target, &naming)).await;
                     let named =
                         named.map_err(failed_unless(self.target.exclusive, "name the file"))?;
-                    self.step = Step::Directories(named);
+                    let lost = |error| failed("close the file")(error).set_permanent();
+                    self.step = Step::Directories(named.map_err(lost)?);
                     continue;
                 }
                 Step::Directories(named) => {
-                    self.target.disk.sync_names(Some(&named.dir)).await?;
-                    return Ok(named.metadata.clone());
+                    let synced = self.target.disk.sync_names(Some(&named.dir)).await;
+                    let synced = synced.map(|()| named.metadata.clone());
+                    if synced.as_ref().is_err_and(|error| !error.is_temporary()) {
+                        // What the next sync does not report may be lost all the same.
+                        self.step = Step::Unsynced;
+                    }
+                    return synced;
                 }
+                Step::Unsynced => return Err(unsynced()),
                 Step::Failed => return Err(gone()),
             };
             // The failure is what there is to report.
@@ -150,15 +162,26 @@ impl Publication {
                     false => Err(published()),
                 }
             }
-            Step::Directories(_) => Err(published()),
+            Step::Directories(_) | Step::Unsynced => Err(published()),
             Step::Failed => Ok(()),
         }
     }
 
     async fn remove(&mut self) -> Result<()> {
         match replace(&mut self.step, Step::Failed) {
-            Step::Sync(_, name) | Step::Drain(_, name) => name.discard(&self.target.disk).await,
-            Step::Name(_) | Step::Directories(_) | Step::Failed => Ok(()),
+            Step::Sync(file, name) => name.discard(file, &self.target.disk).await,
+            Step::Drain(file, name) => name.discard(file, &self.target.disk).await,
+            Step::Name(_) | Step::Directories(_) | Step::Unsynced | Step::Failed => Ok(()),
+        }
+    }
+}
+
+/// The last close of a file without a name frees all that was written, which takes long.
+impl Drop for Publication {
+    fn drop(&mut self) {
+        match replace(&mut self.step, Step::Failed) {
+            Step::Directories(_) | Step::Unsynced | Step::Failed => {}
+            step => run_in_background(move || drop(step)),
         }
     }
 }
@@ -167,29 +190,37 @@ fn drain(file: File, name: StagedName) -> Step {
     Step::Drain(Exclusive::new(Box::pin(file.into_std())), name)
 }
 
-/// Gives the file its name, if it has not got it yet. Blocks.
-fn name(target: &Target, naming: &Mutex<Naming>) -> io::Result<Named> {
+/// Gives the file its name, if it has not got it yet. Blocks. An inner error is that of a close.
+fn name(target: &Target, naming: &Mutex<Naming>) -> io::Result<io::Result<Named>> {
     let mut naming = lock(naming);
     let result = take_name(target, &mut naming);
     match &result {
-        Ok(named) => *naming = Naming::Named(named.clone()),
+        Ok(Ok(named)) => {
+            if let Naming::File(staged) = replace(&mut *naming, Naming::Named(named.clone())) {
+                // Closed here, where that may wait.
+                drop(std::fs::File::try_from(staged.file));
+            }
+        }
         Err(error) if is_temporary(error) => {}
-        Err(_) => fail(&mut naming),
+        Ok(Err(_)) | Err(_) => fail(&mut naming),
     }
     result
 }
 
-fn take_name(target: &Target, naming: &mut Naming) -> io::Result<Named> {
+fn take_name(target: &Target, naming: &mut Naming) -> io::Result<io::Result<Named>> {
     if let Naming::Content(content) = naming {
-        *naming = Naming::File(target.create(content.clone())?);
+        *naming = Naming::File(target.create(content.clone(), Access::Usual)?);
     }
     match naming {
         Naming::File(staged) => {
-            let metadata = of_file(&staged.file.metadata()?);
+            let metadata = match flush(&staged.file)? {
+                Ok(metadata) => of_file(&metadata),
+                Err(lost) => return Ok(Err(lost)),
+            };
             staged.publish(&target.disk, target.exclusive)?;
-            Ok(Named { metadata, dir: staged.name.object_dir().to_owned() })
+            Ok(Ok(Named { metadata, dir: staged.name.object_dir().to_owned() }))
         }
-        Naming::Named(named) => Ok(named.clone()),
+        Naming::Named(named) => Ok(Ok(named.clone())),
         Naming::Content(_) | Naming::Failed => Err(io::Error::other("the file has been removed")),
     }
 }
@@ -207,6 +238,11 @@ fn lock(naming: &Mutex<Naming>) -> MutexGuard<'_, Naming> {
 
 fn gone() -> Error {
     Error::new(ErrorKind::Unexpected, "an error has ended the write").set_permanent()
+}
+
+fn unsynced() -> Error {
+    let message = "whether the object's name is durable is not known: a sync has failed";
+    Error::new(ErrorKind::Unexpected, message).set_permanent()
 }
 
 fn published() -> Error {

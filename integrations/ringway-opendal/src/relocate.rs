@@ -4,11 +4,14 @@ use crate::disk::Disk;
 use crate::error::{failed, failed_unless, not_found};
 use crate::metadata::copy_user;
 use crate::publication::{Publication, Target};
-use crate::staged::{StagedFile, rename};
+use crate::staged::{Access, StagedFile, rename};
 use opendal_core::{Buffer, Error, Metadata, Result};
 use ringway::fs::File;
 use rustix::fs::{Mode, OFlags, open};
+use std::fs::Permissions;
 use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -19,16 +22,16 @@ const STEP: u64 = 8 << 20;
 /// shares it where the file system can (`copy_file_range(2)`). If the future is dropped, nothing is
 /// left, unless the copy is being given its name at that moment.
 pub(crate) async fn copy(from: PathBuf, to: Target) -> Result<Metadata> {
-    let source = to.disk.engine.call(move || open_source(&from)).await;
-    let source = source.map_err(not_found("open"))?;
+    let engine = to.disk.engine.clone();
+    // A file of the engine, since a future that is dropped must not close it in place.
+    let open = move || Ok(File::from_fd(open_source(&from)?.into(), &engine));
+    let source = to.disk.engine.call(open).await.map_err(not_found("open"))?;
     let wanted = Arc::new(());
     let is_wanted = Arc::downgrade(&wanted);
     let target = to.clone();
     let copy = move || {
-        let staged = target.create(Buffer::new())?;
-        let copied = copy_user(&source, &staged.file)
-            .and_then(|()| copy_content(&source, &staged.file, &is_wanted));
-        match copied {
+        let staged = target.create(Buffer::new(), Access::Private)?;
+        match copy_all(source, &staged.file, &is_wanted) {
             Ok(()) => Ok(staged),
             Err(error) => {
                 staged.name.remove();
@@ -37,7 +40,6 @@ pub(crate) async fn copy(from: PathBuf, to: Target) -> Result<Metadata> {
         }
     };
     let StagedFile { file, name } = to.disk.call("copy", copy).await?;
-    let file = File::from_fd(file.into(), &to.disk.engine);
     Publication::of_file(to, file, name).finish().await
 }
 
@@ -52,18 +54,34 @@ fn open_source(from: &Path) -> io::Result<std::fs::File> {
     }
 }
 
-/// Blocks. Errors: those of reading and writing; Interrupted if nobody wants the copy any more.
+/// Blocks. Errors: those of reading and writing, as of [`copy_content`].
+fn copy_all(from: File, to: &File, is_wanted: &Weak<()>) -> io::Result<()> {
+    let in_use = |_| io::Error::other("the source of a copy is in use");
+    let from = std::fs::File::try_from(from).map_err(in_use)?;
+    let to = std::fs::File::from(to.as_fd().try_clone_to_owned()?);
+    copy_user(&from, &to)?;
+    copy_content(&from, &to, is_wanted)?;
+    ringway_core::close(to.into())
+}
+
+/// Copies permissions and content. Blocks.
+///
+/// Errors: those of reading and writing; Interrupted if nobody wants the copy any more.
 fn copy_content(
     mut from: &std::fs::File,
     mut to: &std::fs::File,
     is_wanted: &Weak<()>,
 ) -> io::Result<()> {
+    // First, since nobody may read of the copy what they may not read of the source. And the copy
+    // belongs to somebody else: it must not run with their rights (`S_ISUID`).
+    let mode = from.metadata()?.permissions().mode();
+    to.set_permissions(Permissions::from_mode(mode & 0o777))?;
     while io::copy(&mut from.by_ref().take(STEP), &mut to)? > 0 {
         if is_wanted.strong_count() == 0 {
             return Err(ErrorKind::Interrupted.into());
         }
     }
-    to.set_permissions(from.metadata()?.permissions())
+    Ok(())
 }
 
 /// Renames an object. `exclusive`: only if there is none of the new name.
@@ -115,6 +133,24 @@ mod tests {
     use crate::Durability;
     use crate::test::faulty_disk;
     use rustix::io::Errno;
+
+    /// Nobody may read of a staged file what they may not read of its source, nor run a copy with
+    /// the rights of whoever made it (`S_ISUID`).
+    #[test]
+    fn an_incomplete_copy_has_the_permissions() {
+        let dir = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| dir.path().join(name));
+        std::fs::write(&from, vec![7; STEP as usize + 1]).unwrap();
+        std::fs::set_permissions(&from, Permissions::from_mode(0o6700)).unwrap();
+        let target = std::fs::File::create(&to).unwrap();
+        let ended = copy_content(&open_source(&from).unwrap(), &target, &Weak::new()).unwrap_err();
+        assert_eq!(ended.kind(), ErrorKind::Interrupted);
+        let found = target.metadata().unwrap();
+        assert_eq!((found.len(), found.permissions().mode() & 0o7777), (STEP, 0o700));
+        let wanted = Arc::new(());
+        copy_content(&open_source(&from).unwrap(), &target, &Arc::downgrade(&wanted)).unwrap();
+        assert_eq!(target.metadata().unwrap().permissions().mode() & 0o7777, 0o700);
+    }
 
     /// A repetition would not find the object.
     #[tokio::test]

@@ -4,15 +4,16 @@ use crate::disk::Disk;
 use crate::metadata::write_user;
 use bytes::Buf;
 use opendal_core::Buffer;
+use ringway::fs::File;
 use ringway_core::{OwnerProcess, run_in_background};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, open, renameat_with};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::fs::{self, Metadata, OpenOptions, Permissions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// The most bytes of an object's name in a temporary name: names have at most 255 bytes.
@@ -24,6 +25,25 @@ const MAX_LINKS: usize = 40;
 const SUFFIX: &str = ".tmp";
 /// Digits of the random part.
 const DIGITS: usize = 16;
+
+/// Who may open a new file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Whoever the process lets (`umask(2)`).
+    Usual,
+    /// Its owner, until the caller gives it other permissions: who has opened it before can read
+    /// what is written later.
+    Private,
+}
+
+impl Access {
+    fn mode(self) -> u32 {
+        match self {
+            Self::Usual => 0o666,
+            Self::Private => 0o600,
+        }
+    }
+}
 
 /// A file without the name of its object. Dropping it removes it.
 #[derive(Debug)]
@@ -46,13 +66,15 @@ pub(crate) struct StagedName {
 impl StagedFile {
     /// Creates a file that is to become the object at this path, with the user's metadata and the
     /// beginning of its content. `exclusive`: only if nothing will have that name. Otherwise it
-    /// will replace what is there, if necessary behind symbolic links, and gets its permissions.
+    /// will replace what is there, if necessary behind symbolic links, and gets its permissions,
+    /// unless it is to be private.
     pub(crate) fn create(
         disk: &Disk,
         target: &Path,
         exclusive: bool,
         user: &[(String, String)],
         content: Buffer,
+        access: Access,
     ) -> io::Result<Self> {
         let object = if exclusive { target.to_owned() } else { resolve(target)? };
         let parent = object.parent().unwrap_or(&disk.root);
@@ -62,53 +84,44 @@ impl StagedFile {
         if old.as_ref().is_some_and(Metadata::is_dir) {
             return Err(ErrorKind::IsADirectory.into());
         }
-        let staged = match Self::empty(disk, dir, &object) {
+        // It gets the permissions of the old one, or those that the caller gives it.
+        let old = old.filter(Metadata::is_file);
+        let begins = if old.is_some() { Access::Private } else { access };
+        let staged = match Self::empty(disk, dir, &object, begins) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 disk.dirs.create(dir)?;
-                Self::empty(disk, dir, &object)?
+                Self::empty(disk, dir, &object, begins)?
             }
             staged => staged?,
         };
-        match staged.fill(old.filter(Metadata::is_file), user, content) {
-            Ok(()) => Ok(staged),
+        let (file, name) = staged;
+        match fill(&file, old, access, user, content) {
+            Ok(()) => Ok(Self { file: File::from_fd(file.into(), &disk.engine), name }),
             Err(error) => {
-                staged.name.remove();
+                name.remove();
                 Err(error)
             }
         }
     }
 
-    fn empty(disk: &Disk, dir: &Path, object: &Path) -> io::Result<Self> {
-        let (file, path) = match unnamed(disk, dir)? {
+    fn empty(
+        disk: &Disk,
+        dir: &Path,
+        object: &Path,
+        access: Access,
+    ) -> io::Result<(fs::File, StagedName)> {
+        let mode = access.mode();
+        let (file, path) = match unnamed(disk, dir, mode)? {
             Some(file) => (file, None),
             None => {
                 let (path, file) = with_random_name(dir, object, |path| {
-                    OpenOptions::new().write(true).create_new(true).open(path)
+                    OpenOptions::new().write(true).create_new(true).mode(mode).open(path)
                 })?;
                 (file, Some(path))
             }
         };
         let (dir, object) = (dir.to_owned(), object.to_owned());
-        Ok(Self { file, name: StagedName { path, dir, object, owner: OwnerProcess::current() } })
-    }
-
-    fn fill(
-        &self,
-        old: Option<Metadata>,
-        user: &[(String, String)],
-        content: Buffer,
-    ) -> io::Result<()> {
-        if let Some(old) = old {
-            let new = self.file.metadata()?;
-            if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-                // Who may not give files away is the owner of what they write.
-                let _ = fchown(&self.file, Some(old.uid()), Some(old.gid()));
-            }
-            // A write clears the other bits (`S_ISUID`).
-            self.file.set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
-        }
-        write_user(&self.file, user)?;
-        write_all(&self.file, content)
+        Ok((file, StagedName { path, dir, object, owner: OwnerProcess::current() }))
     }
 
     /// Gives the file the name of its object. `exclusive`: only if nothing has that name
@@ -128,10 +141,11 @@ impl StagedFile {
     fn take_name(&mut self, exclusive: bool) -> io::Result<()> {
         let StagedName { path, dir, object, .. } = &mut self.name;
         if path.is_none() {
-            match link(&self.file, object) {
+            let file = self.file.as_fd();
+            match link(file, object) {
                 // A link cannot replace a name, so it gets a temporary one, which is renamed.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && !exclusive => {
-                    let link = |path: &Path| link(&self.file, path);
+                    let link = |path: &Path| link(file, path);
                     *path = Some(with_random_name(dir, object, link)?.0);
                 }
                 linked => return linked,
@@ -143,6 +157,30 @@ impl StagedFile {
         *path = None;
         Ok(())
     }
+}
+
+/// Gives a new file the owner and, unless it is private, the permissions of the one that it
+/// replaces, the user's metadata, and the beginning of its content.
+fn fill(
+    file: &fs::File,
+    old: Option<Metadata>,
+    access: Access,
+    user: &[(String, String)],
+    content: Buffer,
+) -> io::Result<()> {
+    if let Some(old) = old {
+        let new = file.metadata()?;
+        if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
+            // Who may not give files away is the owner of what they write.
+            let _ = fchown(file, Some(old.uid()), Some(old.gid()));
+        }
+        if access == Access::Usual {
+            // A write clears the other bits (`S_ISUID`).
+            file.set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
+        }
+    }
+    write_user(file, user)?;
+    write_all(file, content)
 }
 
 impl StagedName {
@@ -160,13 +198,15 @@ impl StagedName {
         }
     }
 
-    /// Removes the file on another thread. Does not block.
-    pub(crate) async fn discard(self, disk: &Disk) -> Result<(), opendal_core::Error> {
-        if self.path.is_none() {
-            return Ok(());
-        }
+    /// Removes the file on another thread, and drops there what holds it open. Does not block.
+    pub(crate) async fn discard<T: Send + 'static>(
+        self,
+        file: T,
+        disk: &Disk,
+    ) -> Result<(), opendal_core::Error> {
         let remove = move || {
             self.remove();
+            drop(file);
             Ok(())
         };
         disk.call("remove the file", remove).await
@@ -217,12 +257,12 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Creates a file without a name, if that is possible here.
-fn unnamed(disk: &Disk, dir: &Path) -> io::Result<Option<File>> {
+fn unnamed(disk: &Disk, dir: &Path, mode: u32) -> io::Result<Option<fs::File>> {
     if !disk.has_proc {
         return Ok(None);
     }
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    match open(dir, flags, Mode::from_raw_mode(0o666)) {
+    match open(dir, flags, Mode::from_raw_mode(mode)) {
         // What file systems and kernels without such files answer.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
         file => Ok(Some(file?.into())),
@@ -230,7 +270,7 @@ fn unnamed(disk: &Disk, dir: &Path) -> io::Result<Option<File>> {
 }
 
 /// Gives a file without a name this one. Errors: AlreadyExists.
-fn link(file: &File, path: &Path) -> io::Result<()> {
+fn link(file: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let from = format!("/proc/self/fd/{}", file.as_raw_fd());
     Ok(linkat(CWD, from, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }
@@ -255,7 +295,7 @@ fn with_random_name<T>(
     }
 }
 
-fn write_all(mut file: &File, mut content: Buffer) -> io::Result<()> {
+fn write_all(mut file: &fs::File, mut content: Buffer) -> io::Result<()> {
     while !content.is_empty() {
         match file.write_vectored(&content.to_io_slice()) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -288,8 +328,9 @@ mod tests {
         let mut disk = Disk::new(engine, root.path().to_owned(), None, durability);
         disk.has_proc = false;
         let target = root.path().join("dir").join("n".repeat(250));
-        let create =
-            |content| StagedFile::create(&disk, &target, false, &[], Buffer::from(content));
+        let create = |content| {
+            StagedFile::create(&disk, &target, false, &[], Buffer::from(content), Access::Usual)
+        };
         let found = || std::fs::read_to_string(&target).unwrap();
 
         let (mut first, mut second) = (create("first").unwrap(), create("second").unwrap());
@@ -303,8 +344,9 @@ mod tests {
 
         // The directory is removed while a file is written elsewhere.
         disk.staging = Some(root.path().join("staging"));
-        let create =
-            |content| StagedFile::create(&disk, &target, false, &[], Buffer::from(content));
+        let create = |content| {
+            StagedFile::create(&disk, &target, false, &[], Buffer::from(content), Access::Usual)
+        };
         let mut staged = create("fourth").unwrap();
         std::fs::remove_dir_all(target.parent().unwrap()).unwrap();
         staged.publish(&disk, false).unwrap();
@@ -315,6 +357,28 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(names(target.parent().unwrap()), ["n".repeat(250)]);
+    }
+
+    /// A file with a temporary name can be opened by others before it has its permissions.
+    #[test]
+    fn nobody_opens_a_file_that_becomes_private() {
+        let root = tempfile::tempdir().unwrap();
+        let engine = ringway::Engine::global().unwrap().clone();
+        let mut disk = Disk::new(engine, root.path().to_owned(), None, crate::Durability::None);
+        disk.has_proc = false;
+        let [new, old] = ["new", "old"].map(|name| root.path().join(name));
+        std::fs::write(&old, "old").unwrap();
+        std::fs::set_permissions(&old, Permissions::from_mode(0o640)).unwrap();
+        let mode = |target: &Path, access| {
+            let staged = StagedFile::create(&disk, target, false, &[], Buffer::new(), access);
+            let path = staged.as_ref().unwrap().name.path.clone().unwrap();
+            path.metadata().unwrap().mode() & 0o777
+        };
+        assert_eq!(mode(&new, Access::Private), 0o600);
+        assert_eq!(mode(&old, Access::Private), 0o600);
+        assert_eq!(mode(&old, Access::Usual), 0o640);
+        let usual = fs::File::create(root.path().join("usual")).unwrap();
+        assert_eq!(mode(&new, Access::Usual), usual.metadata().unwrap().mode() & 0o777);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use opendal_core::raw::{OpWrite, oio};
 use opendal_core::{Buffer, Error, ErrorKind, Executor, Metadata, MetadataBuilder, Result};
 use ringway::fs::File;
+use ringway_core::run_in_background;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,8 +110,8 @@ impl oio::Write for FsWriter {
         match &mut self.state {
             State::Staged(writer, file) => {
                 writer.abort().await?;
-                if let Some((_, name)) = file.take() {
-                    name.discard(&self.target.disk).await?;
+                if let Some((file, name)) = file.take() {
+                    name.discard(file, &self.target.disk).await?;
                 }
             }
             State::Closing(publication) => publication.abort().await?,
@@ -125,20 +126,31 @@ impl oio::Write for FsWriter {
 
 /// A file whose pieces are written; `None` once that has ended.
 #[derive(Clone)]
-struct SharedFile(Arc<Mutex<Option<(File, StagedName)>>>);
+struct SharedFile(Arc<Mutex<Pieces>>);
+
+struct Pieces(Option<(File, StagedName)>);
+
+/// The last close of a file without a name frees all that was written, which takes long.
+impl Drop for Pieces {
+    fn drop(&mut self) {
+        if let Some(file) = self.0.take() {
+            run_in_background(move || drop(file));
+        }
+    }
+}
 
 impl SharedFile {
     fn new(file: (File, StagedName)) -> Self {
-        Self(Arc::new(Mutex::new(Some(file))))
+        Self(Arc::new(Mutex::new(Pieces(Some(file)))))
     }
 
     fn get(&self) -> Result<File> {
         let file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        file.as_ref().map(|(file, _)| file.clone()).ok_or_else(ended)
+        file.0.as_ref().map(|(file, _)| file.clone()).ok_or_else(ended)
     }
 
     fn take(&self) -> Option<(File, StagedName)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.take()
     }
 }
 
@@ -326,6 +338,25 @@ mod tests {
             assert!(writer.close().await.unwrap_err().is_temporary());
             assert_eq!(names(root.path()), ["object"]);
             assert_eq!(writer.close().await.unwrap().content_length(), pieces * 1000);
+        }
+    }
+
+    /// The kernel reports an error of a directory once, too.
+    #[tokio::test]
+    async fn a_failed_sync_of_the_directory_is_final() {
+        for (append, pieces) in [(false, 1), (false, 3), (true, 1)] {
+            let root = tempfile::tempdir().unwrap();
+            let disk = faulty_disk(root.path(), Durability::Full, 1, Errno::IO);
+            let options = WriteOptions { append, ..Default::default() };
+            let mut writer = writer(&disk, "object", options);
+            for _ in 0..pieces {
+                writer.write(vec![1; 1000].into()).await.unwrap();
+            }
+            for _ in 0..2 {
+                assert!(!writer.close().await.unwrap_err().is_temporary());
+            }
+            assert!(writer.abort().await.is_err(), "the object has been written");
+            assert_eq!(names(root.path()), ["object"]);
         }
     }
 

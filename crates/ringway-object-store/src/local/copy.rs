@@ -3,19 +3,28 @@
 use super::open::open_std;
 use super::turns::Ticket;
 use super::write_error::{Result, WriteError};
-use std::fs::{File, Metadata};
+use ringway::{Engine, fs};
+use std::fs::{File, Metadata, Permissions};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 /// Bytes that are copied before the next look at whether the copy is still wanted.
 const STEP: u64 = 8 << 20;
 
+/// The source of a copy. Dropping it blocks nobody.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) file: fs::File,
+    /// Those that a copy gets.
+    pub(crate) permissions: Permissions,
+}
+
 /// Opens the source of a copy, a regular file. (To open a FIFO waits for a writer.)
 ///
 /// # Errors
 ///
 /// NotFound if there is none; IsADirectory; InvalidInput if it is no regular file.
-pub(crate) fn open(from: &Path, to: &Path) -> Result<File> {
+pub(crate) fn open(engine: &Engine, from: &Path, to: &Path) -> Result<Source> {
     let failed = |source| WriteError::Copy { from: from.to_owned(), to: to.to_owned(), source };
     let metadata = std::fs::metadata(from).map_err(|source| match source.kind() {
         ErrorKind::NotFound => WriteError::NotFound { path: from.to_owned(), source },
@@ -24,8 +33,10 @@ pub(crate) fn open(from: &Path, to: &Path) -> Result<File> {
     check(&metadata).map_err(failed)?;
     let file = open_std(from).map_err(failed)?;
     // Something else may have taken its place.
-    file.metadata().and_then(|metadata| check(&metadata)).map_err(failed)?;
-    Ok(file)
+    let metadata = file.metadata().map_err(failed)?;
+    check(&metadata).map_err(failed)?;
+    let file = fs::File::from_fd(file.into(), engine);
+    Ok(Source { file, permissions: of_copy(&metadata) })
 }
 
 fn check(metadata: &Metadata) -> io::Result<()> {
@@ -36,18 +47,33 @@ fn check(metadata: &Metadata) -> io::Result<()> {
     }
 }
 
+/// The permissions of a copy. It belongs to whoever makes it, and must not run with their rights
+/// because the source runs with those of its owner (`S_ISUID`, `S_ISGID`).
+fn of_copy(source: &Metadata) -> Permissions {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        Permissions::from_mode(source.permissions().mode() & 0o777)
+    }
+    #[cfg(not(unix))]
+    source.permissions()
+}
+
 /// Copies content and permissions. Linux shares the data where the file system can, and copies it
 /// in the kernel elsewhere (`copy_file_range(2)`).
 ///
 /// # Errors
 ///
 /// Those of reading and writing; Interrupted if nobody wants the copy any more.
-pub(crate) fn copy(from: &File, to: &File, ticket: &Ticket) -> io::Result<()> {
-    let (mut source, mut target) = (from, to);
-    while io::copy(&mut source.by_ref().take(STEP), &mut target)? > 0 {
+pub(crate) fn copy(from: Source, mut to: &File, ticket: &Ticket) -> io::Result<()> {
+    // First: nobody may read of the copy what they may not read of the source.
+    to.set_permissions(from.permissions)?;
+    let in_use = |_| io::Error::other("the source of a copy is in use");
+    let mut source = File::try_from(from.file).map_err(in_use)?;
+    while io::copy(&mut source.by_ref().take(STEP), &mut to)? > 0 {
         ticket.check().map_err(|_| ErrorKind::Interrupted)?;
     }
-    to.set_permissions(from.metadata()?.permissions())
+    Ok(())
 }
 
 /// What a rename leaves under the old name: it does nothing if both names are of one file
@@ -98,8 +124,11 @@ fn is_other_name(_: &Path, _: &Path) -> io::Result<bool> {
 
 #[cfg(all(test, unix))]
 mod tests {
+    use super::super::turns::Turns;
     use super::*;
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
 
     #[test]
     fn only_regular_files_are_opened() {
@@ -113,15 +142,34 @@ mod tests {
             0,
         )
         .unwrap();
-        let refused = open(&fifo, &to).unwrap_err();
+        let engine = Engine::global().unwrap();
+        let refused = open(engine, &fifo, &to).unwrap_err();
         assert!(
             matches!(&refused, WriteError::Copy { source, .. }
                 if source.kind() == ErrorKind::InvalidInput),
             "{refused:?}"
         );
-        assert!(open(dir.path(), &to).is_err());
+        assert!(open(engine, dir.path(), &to).is_err());
         fs::write(&to, b"content").unwrap();
-        assert_eq!(open(&to, &to).unwrap().metadata().unwrap().len(), 7);
+        let source = File::try_from(open(engine, &to, &to).unwrap().file).unwrap();
+        assert_eq!(source.metadata().unwrap().len(), 7);
+    }
+
+    /// Nobody may read of a staged file what they may not read of its source.
+    #[test]
+    fn an_incomplete_copy_has_the_permissions() {
+        let dir = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| dir.path().join(name));
+        fs::write(&from, vec![7; STEP as usize + 1]).unwrap();
+        fs::set_permissions(&from, fs::Permissions::from_mode(0o600)).unwrap();
+        let (interest, ticket) = Arc::new(Turns::default()).ticket();
+        drop(interest);
+        let target = File::create(&to).unwrap();
+        let source = open(Engine::global().unwrap(), &from, &to).unwrap();
+        let ended = copy(source, &target, &ticket).unwrap_err();
+        assert_eq!(ended.kind(), ErrorKind::Interrupted);
+        let found = target.metadata().unwrap();
+        assert_eq!((found.len(), found.permissions().mode() & 0o7777), (STEP, 0o600));
     }
 
     #[test]

@@ -77,24 +77,28 @@ enum Attempt {
 impl Finished {
     /// Blocks, but not for the lock of the directory.
     fn publish(self) -> Result<Attempt> {
-        let turn = self.ticket.turn(&[&self.dest])?;
+        let turn = self.ticket.turn(&[&self.dest]);
+        let (name, turn) = self.name.keep_if(turn)?;
         match &self.condition {
-            Condition::None => self.name.rename(&self.dest)?,
-            Condition::Create => self.name.link(&self.dest)?,
+            Condition::None => name.rename(&self.dest)?,
+            Condition::Create => name.link(&self.dest)?,
             Condition::Update { e_tag, of } => {
                 let dir = self.dest.parent().unwrap_or(&self.dest);
-                // Held until the new name is there.
-                let _lock = match DirLock::try_take(dir) {
+                let lock = match DirLock::try_take(dir) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         drop(turn);
-                        return Ok(Attempt::Busy(Box::new(self)));
+                        return Ok(Attempt::Busy(Box::new(Self { name, ..self })));
                     }
-                    lock => lock.map_err(Action::Lock.failed(dir))?,
+                    lock => lock.map_err(Action::Lock.failed(dir)),
                 };
-                check_e_tag(&self.dest, e_tag, *of)?;
-                self.name.rename(&self.dest)?;
+                let checked =
+                    lock.and_then(|lock| check_e_tag(&self.dest, e_tag, *of).map(|()| lock));
+                // Held until the new name is there.
+                let (name, _lock) = name.keep_if(checked)?;
+                name.rename(&self.dest)?;
             }
         }
+        drop(turn);
         Ok(Attempt::Published(self.metadata))
     }
 }

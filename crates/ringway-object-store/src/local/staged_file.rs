@@ -2,7 +2,7 @@
 
 use super::durable_dirs::{DurableDirs, Origin};
 use super::publication::{Condition, publish};
-use super::staging::{NewFile, StagedName};
+use super::staging::{Access, NewFile, StagedName};
 use super::turns::Turns;
 use super::write_error::{Action, Result, WriteError};
 use bytes::Bytes;
@@ -97,18 +97,22 @@ impl StagedFile {
     pub(crate) async fn create(
         disk: &Disk,
         dest: PathBuf,
+        access: Access,
         begin: impl FnOnce(&NewFile) -> Result<()> + Send + 'static,
     ) -> Result<Self> {
         let path = dest.clone();
         let on = disk.clone();
         let create = move || {
             on.note_missing(&path);
-            let new = NewFile::create(&path)?;
-            begin(&new).map(|()| new)
+            let new = NewFile::create(&path, access)?;
+            let begun = begin(&new);
+            let (name, ()) = new.name.keep_if(begun)?;
+            // Here, so that no future that is dropped closes the file in place.
+            Ok((File::from_fd(new.file.into(), &on.engine), name))
         };
-        let new = call(&disk.engine, Action::CreateFile, &dest, create).await?;
-        let file = File::from_fd(new.file.into(), &disk.engine).with_dont_cache(disk.dont_cache);
-        let staged = Self { disk: disk.clone(), dest, file, name: new.name };
+        let (file, name) = call(&disk.engine, Action::CreateFile, &dest, create).await?;
+        let file = file.with_dont_cache(disk.dont_cache);
+        let staged = Self { disk: disk.clone(), dest, file, name };
         let synced = disk.sync_above(&staged.dest).await;
         staged.keep_if(synced).await
     }
@@ -132,10 +136,15 @@ impl StagedFile {
         let ready = self.prepare().await;
         let Self { disk, dest, file, name } = self.keep_if(ready).await?;
         // Waits until no write is in flight.
-        let file = file.into_std().await.map_err(Action::CopyData.failed(&dest));
+        let file = file.into_std().await.map(|file| File::from_fd(file.into(), &disk.engine));
         let path = dest.clone();
         let touches = disk.durable.is_none();
-        let finish = move || finish(file?, name, &path, touches);
+        let finish = move || {
+            let in_use = |_| io::Error::other("the file is in use");
+            let file = file.and_then(|file| std::fs::File::try_from(file).map_err(in_use));
+            let (name, file) = name.keep_if(file.map_err(Action::CopyData.failed(&path)))?;
+            finish(file, name, &path, touches)
+        };
         let metadata = publish(&disk, &dest, finish, condition).await?;
         if disk.durable.is_some()
             && let Some(parent) = dest.parent()
@@ -188,15 +197,17 @@ pub(crate) async fn put(
     if is_small && disk.durable.is_none() {
         let path = dest.clone();
         let write = move || {
-            let new = NewFile::create(&path)?;
-            begin(&new, &path, &content)?;
-            finish(new.file, new.name, &path, true)
+            let new = NewFile::create(&path, Access::Usual)?;
+            let begun = begin(&new, &path, &content);
+            let (name, ()) = new.name.keep_if(begun)?;
+            finish(new.file, name, &path, true)
         };
         return publish(disk, &dest, write, condition).await;
     }
     let (small, rest) = if is_small { (content, Vec::new()) } else { (Vec::new(), content) };
     let path = dest.clone();
-    let staged = StagedFile::create(disk, dest, move |new| begin(new, &path, &small)).await?;
+    let begin = move |new: &NewFile| begin(new, &path, &small);
+    let staged = StagedFile::create(disk, dest, Access::Usual, begin).await?;
     let written = write(staged.file(), rest, 0).await;
     let written = written.map_err(Action::CopyData.failed(staged.dest()));
     staged.keep_if(written).await?.publish(condition).await
@@ -269,23 +280,27 @@ fn write_all(mut file: &std::fs::File, mut slices: &mut [IoSlice<'_>]) -> io::Re
     Ok(())
 }
 
-/// Closes a file that is completely written. Blocks.
-///
-/// `touches`: sets its modification time to that of a precise clock. The kernel's own times are
-/// those of its last tick, so two versions of an object that follow each other fast could have the
-/// same time; and if the second one got the inode of a version removed in between, also the same
-/// ETag.
+/// Closes a file that is completely written, or removes it. Blocks.
 fn finish(
     file: std::fs::File,
     name: StagedName,
     dest: &Path,
     touches: bool,
 ) -> Result<(StagedName, Metadata)> {
+    let closed = close(file, name.path(), dest, touches);
+    name.keep_if(closed)
+}
+
+/// `touches`: sets its modification time to that of a precise clock. The kernel's own times are
+/// those of its last tick, so two versions of an object that follow each other fast could have the
+/// same time; and if the second one got the inode of a version removed in between, also the same
+/// ETag.
+fn close(file: std::fs::File, path: &Path, dest: &Path, touches: bool) -> Result<Metadata> {
     if touches {
         let _ = file.set_modified(SystemTime::now());
     }
-    let metadata = file.metadata().map_err(Action::Metadata.failed(name.path()))?;
+    let metadata = file.metadata().map_err(Action::Metadata.failed(path))?;
     // Closing reports late errors of some network file systems.
     ringway_core::close(file.into()).map_err(Action::CopyData.failed(dest))?;
-    Ok((name, metadata))
+    Ok(metadata)
 }

@@ -2,6 +2,7 @@
 //! gives them, `PATH#N`, so that both hide each other's from listings. All functions block.
 
 use super::write_error::{Action, Result, WriteError};
+use ringway_core::run_in_background;
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,16 @@ use std::{io, process};
 /// How often missing parents are created. Another program may remove them again, but in `/proc`,
 /// for example, no file can be created although the directory exists.
 const MAX_TRIES: usize = 100;
+
+/// Who may open a new file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Whoever the process lets (`umask(2)`).
+    Usual,
+    /// Its owner, until it has other permissions: who has opened it before can read what is written
+    /// later.
+    Private,
+}
 
 /// A new file under a staged name.
 #[derive(Debug)]
@@ -20,11 +31,12 @@ pub(crate) struct NewFile {
 
 impl NewFile {
     /// Creates a file that is to become `dest`, and missing parents.
-    pub(crate) fn create(dest: &Path) -> Result<Self> {
+    pub(crate) fn create(dest: &Path, access: Access) -> Result<Self> {
+        let options = options(access);
         let (mut number, mut tries) = (1u64, 0);
         loop {
             let path = staged_path(dest, number);
-            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
+            match options.open(&path) {
                 Ok(file) => {
                     let name = StagedName(Some(Name { path, home: process::id() }));
                     return Ok(Self { file, name });
@@ -40,6 +52,18 @@ impl NewFile {
     }
 }
 
+fn options(access: Access) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    #[cfg(unix)]
+    if access == Access::Private {
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    }
+    #[cfg(not(unix))]
+    let _ = access;
+    options
+}
+
 fn staged_path(dest: &Path, number: u64) -> PathBuf {
     let mut path = dest.as_os_str().to_owned();
     path.push(format!("#{number}"));
@@ -52,8 +76,8 @@ fn create_parents(path: &Path, error: io::Error) -> Result<()> {
     std::fs::create_dir_all(parent).map_err(Action::CreateDir.failed(parent))
 }
 
-/// The name of a staged file. Dropping it removes the file: without blocking in a tokio runtime,
-/// and otherwise in place.
+/// The name of a staged file. Dropping it removes the file on another thread, so it does not block:
+/// on one of the tokio runtime, which removes it before it ends, or on one in the background.
 #[derive(Debug)]
 pub(crate) struct StagedName(Option<Name>);
 
@@ -61,7 +85,8 @@ pub(crate) struct StagedName(Option<Name>);
 #[derive(Debug)]
 struct Name {
     path: PathBuf,
-    /// A forked child's copy removes nothing.
+    /// A forked child's copy removes nothing, and neither does a removal that it takes over from
+    /// its parent's background: the name may be another write's by then.
     home: u32,
 }
 
@@ -78,11 +103,23 @@ impl StagedName {
         }
     }
 
+    /// After an error, removes the file before the error is returned. Blocks.
+    pub(crate) fn keep_if<T>(mut self, result: Result<T>) -> Result<(Self, T)> {
+        match result {
+            Ok(value) => Ok((self, value)),
+            Err(error) => {
+                drop(self.0.take());
+                Err(error)
+            }
+        }
+    }
+
     /// Makes the file `dest`, replacing what has that name. Blocks.
-    pub(crate) fn rename(mut self, dest: &Path) -> Result<()> {
-        std::fs::rename(self.path(), dest).map_err(Action::Rename.failed(dest))?;
+    pub(crate) fn rename(self, dest: &Path) -> Result<()> {
+        let renamed = std::fs::rename(self.path(), dest).map_err(Action::Rename.failed(dest));
+        let (mut name, ()) = self.keep_if(renamed)?;
         // The name is free for another write now.
-        self.forget();
+        name.forget();
         Ok(())
     }
 
@@ -108,9 +145,10 @@ impl StagedName {
 impl Drop for StagedName {
     fn drop(&mut self) {
         let Some(name) = self.0.take() else { return };
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        match tokio::runtime::Handle::try_current() {
             // A runtime that shuts down drops the closure, and so the name.
-            runtime.spawn_blocking(move || drop(name));
+            Ok(runtime) => drop(runtime.spawn_blocking(move || drop(name))),
+            Err(_) => run_in_background(move || drop(name)),
         }
     }
 }
@@ -132,14 +170,28 @@ mod tests {
     fn staged_names_are_numbered_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let dest = dir.path().join("new/object");
-        let first = NewFile::create(&dest).unwrap();
-        let second = NewFile::create(&dest).unwrap();
+        let first = NewFile::create(&dest, Access::Usual).unwrap();
+        let second = NewFile::create(&dest, Access::Usual).unwrap();
         let names = [&first, &second].map(|new| new.name.path().file_name().unwrap().to_owned());
         assert_eq!(names, ["object#1", "object#2"]);
-        drop(first);
+        first.name.remove().unwrap();
         second.name.rename(&dest).unwrap();
         let left: Vec<_> = std::fs::read_dir(dest.parent().unwrap()).unwrap().collect();
         assert_eq!(left.len(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_private_file_begins_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |access| {
+            let new = NewFile::create(&dir.path().join("object"), access).unwrap();
+            new.file.metadata().unwrap().permissions().mode() & 0o777
+        };
+        let usual = File::create(dir.path().join("usual")).unwrap();
+        assert_eq!(mode(Access::Private), 0o600);
+        assert_eq!(mode(Access::Usual), usual.metadata().unwrap().permissions().mode() & 0o777);
     }
 
     /// A name that was published belongs to the next write, whose file must not be removed.
@@ -147,11 +199,11 @@ mod tests {
     fn a_published_name_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let dest = dir.path().join("object");
-        let first = NewFile::create(&dest).unwrap();
+        let first = NewFile::create(&dest, Access::Usual).unwrap();
         first.name.rename(&dest).unwrap();
-        let second = NewFile::create(&dest).unwrap();
+        let second = NewFile::create(&dest, Access::Usual).unwrap();
         assert!(second.name.path().ends_with("object#1"));
-        let error = NewFile::create(&dest).unwrap().name.link(&dest).unwrap_err();
+        let error = NewFile::create(&dest, Access::Usual).unwrap().name.link(&dest).unwrap_err();
         assert!(matches!(error, WriteError::AlreadyExists { .. }));
         assert!(second.name.path().exists());
         assert!(!dir.path().join("object#2").exists());
@@ -160,18 +212,18 @@ mod tests {
     #[test]
     fn a_forked_child_removes_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let mut new = NewFile::create(&dir.path().join("object")).unwrap();
+        let mut new = NewFile::create(&dir.path().join("object"), Access::Usual).unwrap();
         let path = new.name.path().to_owned();
         // As in a child, whose process has another number.
         new.name.0.as_mut().unwrap().home = process::id() + 1;
-        drop(new);
+        drop(new.name.0.take());
         assert!(path.exists());
     }
 
     #[test]
     fn a_runtime_that_ends_removes_the_file() {
         let dir = tempfile::tempdir().unwrap();
-        let new = NewFile::create(&dir.path().join("object")).unwrap();
+        let new = NewFile::create(&dir.path().join("object"), Access::Usual).unwrap();
         let path = new.name.path().to_owned();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.spawn(async move {

@@ -56,8 +56,9 @@ use std::sync::Arc;
 /// see the old object or the new one, never a part. After an error, or if the future is dropped,
 /// the staged file is removed and the old object is kept; a future that is dropped at the end of a
 /// write may still have replaced it, but replaces nothing that a call on this store, or on a clone
-/// of it, writes later. After a crash staged files may be left: listings hide them,
-/// and nothing removes them, as with `LocalFileSystem`.
+/// of it, writes later. Another thread removes what was dropped. After a crash, or if a program
+/// exits right after a drop outside tokio, staged files may be left: listings hide them, and
+/// nothing removes them, as with `LocalFileSystem`.
 ///
 /// A multipart upload is completed only if all its parts are written. If a part failed, or its
 /// future was dropped, `complete` is an error; `LocalFileSystem` would publish a file with a hole.

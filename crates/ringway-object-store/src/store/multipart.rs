@@ -8,6 +8,7 @@ use super::object_store::{
 use super::{e_tag, put_result};
 use crate::local::publication::Condition;
 use crate::local::staged_file::{StagedFile, write};
+use crate::local::staging::Access;
 use crate::local::write_error::{Action, WriteError};
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -52,7 +53,7 @@ impl RingwayFileSystem {
     ) -> Result<Upload> {
         self.refuse_attributes("put_multipart_opts", &options.attributes)?;
         let path = self.path_to_filesystem(location)?;
-        let staged = StagedFile::create(&self.disk()?, path, |_| Ok(())).await?;
+        let staged = StagedFile::create(&self.disk()?, path, Access::Usual, |_| Ok(())).await?;
         Ok(Upload { state: State::Open(staged), parts: Arc::default(), offset: 0 })
     }
 }

@@ -6,10 +6,10 @@ use super::file_system::RingwayFileSystem;
 use super::object_store::local::LocalFileSystem;
 use super::object_store::path::Path;
 use super::object_store::{CopyMode, CopyOptions, Error, ObjectStore, RenameOptions, Result};
-use crate::local::copy::{copy, finish_rename, open};
+use crate::local::copy::{Source, copy, finish_rename, open};
 use crate::local::publication::Condition;
 use crate::local::staged_file::{Disk, StagedFile, call, sync_dirs};
-use crate::local::staging::NewFile;
+use crate::local::staging::{Access, NewFile};
 use crate::local::write_error::{Action, WriteError};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -40,33 +40,32 @@ impl RingwayFileSystem {
 
     async fn copy_file(&self, from: PathBuf, to: PathBuf, mode: CopyMode) -> Result<()> {
         let disk = self.disk()?;
-        let (source, target) = (from.clone(), to.clone());
+        let (engine, source, target) = (disk.engine.clone(), from.clone(), to.clone());
         // Before anything is created.
         let check = move || {
-            let file = open(&source, &target)?;
+            let found = open(&engine, &source, &target)?;
             if mode == CopyMode::Create && target.symlink_metadata().is_ok() {
                 let source = io::Error::from_raw_os_error(errno::EEXIST);
                 return Err(WriteError::AlreadyExists { path: target, source });
             }
-            Ok(file)
+            Ok((source != target).then_some(found))
         };
-        let source = call(&disk.engine, Action::Open, &from, check).await?;
-        if from == to {
+        let Some(source) = call(&disk.engine, Action::Open, &from, check).await? else {
             return Ok(());
-        }
+        };
         if disk.dont_cache {
             return Ok(self.copy_uncached(&disk, source, from, to, mode).await?);
         }
         let (_interest, ticket) = self.turns.ticket();
         let (old, new) = (from, to.clone());
         let begin = move |staged: &NewFile| {
-            copy(&source, &staged.file, &ticket).map_err(|source| WriteError::Copy {
+            copy(source, &staged.file, &ticket).map_err(|source| WriteError::Copy {
                 from: old,
                 to: new,
                 source,
             })
         };
-        let staged = StagedFile::create(&disk, to, begin).await?;
+        let staged = StagedFile::create(&disk, to, Access::Private, begin).await?;
         Ok(staged.publish(condition(mode)).await.map(drop)?)
     }
 
@@ -74,20 +73,22 @@ impl RingwayFileSystem {
     async fn copy_uncached(
         &self,
         disk: &Disk,
-        source: std::fs::File,
+        source: Source,
         from: PathBuf,
         to: PathBuf,
         mode: CopyMode,
     ) -> std::result::Result<(), WriteError> {
-        let permissions = source.metadata().map(|metadata| metadata.permissions());
-        let source = File::from_fd(source.into(), &disk.engine).with_dont_cache(true);
+        let Source { file, permissions } = source;
+        let source = file.with_dont_cache(true);
         let (old, new) = (from.clone(), to.clone());
         let begin = move |staged: &NewFile| {
-            permissions
-                .and_then(|permissions| staged.file.set_permissions(permissions))
-                .map_err(|source| WriteError::Copy { from: old, to: new, source })
+            staged.file.set_permissions(permissions).map_err(|source| WriteError::Copy {
+                from: old,
+                to: new,
+                source,
+            })
         };
-        let staged = StagedFile::create(disk, to.clone(), begin).await?;
+        let staged = StagedFile::create(disk, to.clone(), Access::Private, begin).await?;
         let copied = copy_all(&source, staged.file()).await;
         let copied = copied.map_err(|source| WriteError::Copy { from, to, source });
         staged.keep_if(copied).await?.publish(condition(mode)).await.map(drop)

@@ -12,6 +12,7 @@ use crate::common::{
     until_unstaged,
 };
 use crate::process::{become_ordinary, in_child};
+use futures::StreamExt;
 use ringway::{BackendKind, Engine, EngineBuilder};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -225,4 +226,36 @@ fn odd_paths_are_errors() {
         let text = put.await.expect("it must end").unwrap_err().to_string();
         assert!(text.contains("/proc/object#1: No such file"), "{text}");
     });
+}
+
+/// In tokio, `LocalFileSystem` ends a listing with the first error.
+#[test]
+fn a_listing_goes_on_after_an_error() {
+    in_child(
+        &format!("{RELEASE}::failures::a_listing_goes_on_after_an_error"),
+        |_| {},
+        || {
+            become_ordinary();
+            let dir = scratch();
+            std::fs::write(dir.path().join("object"), b"content").unwrap();
+            let closed = ["closed", "other"].map(|name| dir.path().join(name));
+            for closed in &closed {
+                std::fs::create_dir(closed).unwrap();
+                std::fs::set_permissions(closed, Permissions::from_mode(0o000)).unwrap();
+            }
+            let local = LocalFileSystem::new_with_prefix(dir.path()).unwrap();
+            for engine in engines() {
+                let (ours, theirs) = runtime().block_on(async {
+                    let ours = store(dir.path(), &engine).list(None).collect::<Vec<_>>().await;
+                    (ours, local.list(None).collect::<Vec<_>>().await)
+                });
+                assert_eq!(ours.iter().filter(|listed| listed.is_err()).count(), 2);
+                assert_eq!(ours.len(), 3);
+                assert_eq!(theirs.iter().filter(|listed| listed.is_err()).count(), 1);
+            }
+            for closed in &closed {
+                std::fs::set_permissions(closed, Permissions::from_mode(0o700)).unwrap();
+            }
+        },
+    );
 }

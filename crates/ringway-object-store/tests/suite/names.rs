@@ -55,18 +55,22 @@ fn a_rename_to_another_name_of_the_file_removes_the_old_name() {
     }
 }
 
+/// It does not run with the rights of whoever copies it (`S_ISUID`, `S_ISGID`).
 #[test]
 fn a_copy_keeps_permissions() {
     use std::os::unix::fs::PermissionsExt;
     for engine in engines() {
-        let dir = scratch();
-        std::fs::write(dir.path().join("a"), vec![7; 20 << 20]).unwrap();
-        let permissions = std::fs::Permissions::from_mode(0o604);
-        std::fs::set_permissions(dir.path().join("a"), permissions).unwrap();
-        block_on(store(dir.path(), &engine).copy(&at("a"), &at("d/b"))).unwrap();
-        let copy = dir.path().join("d/b");
-        assert_eq!(copy.metadata().unwrap().permissions().mode() & 0o777, 0o604);
-        assert!(std::fs::read(copy).unwrap() == vec![7; 20 << 20]);
+        for dont_cache in [false, true] {
+            let dir = scratch();
+            std::fs::write(dir.path().join("a"), vec![7; 20 << 20]).unwrap();
+            let permissions = std::fs::Permissions::from_mode(0o6604);
+            std::fs::set_permissions(dir.path().join("a"), permissions).unwrap();
+            let store = store(dir.path(), &engine).with_dont_cache(dont_cache);
+            block_on(store.copy(&at("a"), &at("d/b"))).unwrap();
+            let copy = dir.path().join("d/b");
+            assert_eq!(copy.metadata().unwrap().permissions().mode() & 0o7777, 0o604);
+            assert!(std::fs::read(copy).unwrap() == vec![7; 20 << 20]);
+        }
     }
 }
 

@@ -6,6 +6,8 @@ use ringway_object_store::object_store_0_14::RingwayFileSystem;
 /// Prefix of the names of these tests.
 const RELEASE: &str = "object_store_0_14";
 
+#[path = "blocking.rs"]
+mod blocking;
 #[path = "dont_cache.rs"]
 mod dont_cache;
 #[path = "durable.rs"]

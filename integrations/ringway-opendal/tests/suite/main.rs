@@ -7,5 +7,6 @@ mod list;
 mod parity;
 mod read;
 mod relocate;
+mod server;
 mod support;
 mod write;
