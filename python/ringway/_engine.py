@@ -64,14 +64,15 @@ def engine() -> Engine:
 def _build(loop: asyncio.AbstractEventLoop) -> Engine:
     """Build an engine that the loop learns of completions from: by its descriptor, or, if only
     Linux's engines have one or the loop waits for none (as that of Windows), from its thread."""
-    made: Engine | None = None
     try:
         made = Engine(loop, True)
-        loop.add_reader(made.fileno(), made.reaper())
     except NotImplementedError:
-        made = None
-    if made is None:
         made = Engine(loop, False)
+    else:
+        try:
+            loop.add_reader(made.fileno(), made.reaper())
+        except (NotImplementedError, OSError):  # (ENOSPC: the user's epoll watches are used up.)
+            made = Engine(loop, False)
     _engines[loop] = made
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import random
@@ -368,6 +369,21 @@ def test_a_wakeup_that_failed_is_tried_again() -> None:
 
     loop = Loop()
     loop.run_until_complete(asyncio.wait_for(main(), 20))
+    loop.close()
+
+
+def test_a_loop_that_can_watch_no_more_descriptors_is_woken_by_a_thread() -> None:
+    """As epoll refuses a descriptor to a user whose watches are used up."""
+
+    class Loop(asyncio.SelectorEventLoop):
+        def add_reader(self, *_: object) -> None:  # type: ignore[override]
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def main() -> bytes:
+        return await asyncio.wait_for(ringway.read_file("/proc/version"), 10)
+
+    loop = Loop()
+    assert loop.run_until_complete(main()).startswith(b"Linux")
     loop.close()
 
 
