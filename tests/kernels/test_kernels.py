@@ -302,11 +302,11 @@ class FileSystems(unittest.TestCase):
         self.assertTrue(self.allowed("no file system to write to is selected"))
         self.assertTrue(self.allowed("no file system that is only read is selected"))
 
-    def allowed(self, reason, version="6.12.1-1"):
-        """Whether a guest's file systems may be left out for a reason."""
+    def allowed(self, reason, suite="file-systems"):
+        """Whether something may be left out in a guest for a reason."""
         outcome = results.judge("program", "libtest", 0, f"test a ... ok\nskipped: {reason}\n"
                                 "test result: ok. 1 passed; 0 failed", 1.0,
-                                Machine(version, "amd64"), "file-systems", suites.EXPECTED_SKIPS)
+                                Machine("6.12.1-1", "amd64"), suite, suites.EXPECTED_SKIPS)
         self.assertEqual([skip.reason for skip in outcome.skips], [reason])
         return outcome.ok
 
@@ -318,6 +318,16 @@ class FileSystems(unittest.TestCase):
 
     def test_skips_of_nested_programs_are_judged(self):
         self.assertFalse(self.allowed("f2fs: conformance: paths::link: no such thing"))
+        self.assertTrue(self.allowed("f2fs: streams: drops::child_drops_a_writer: ignored: runs in "
+                                     "the child process of the next test"))
+
+    def test_faults_that_do_not_reach_threads(self):
+        for what in ("buffered writes, which threads make", "sync_file_range(2)",
+                     "direct writes on ext4, which threads make"):
+            reason = f"kaio: injected faults do not reach {what}"
+            self.assertTrue(self.allowed(reason, "engine"), reason)
+            self.assertTrue(self.allowed(f"f2fs: guarantees: log::a: {reason}"), reason)
+            self.assertFalse(self.allowed(reason, "core"), reason)
 
     def test_a_skip_after_the_name_of_its_test(self):
         output = ("test a ... skipped: no such thing\nok\n"
