@@ -96,6 +96,7 @@ RUST_TESTS = ["conformance", "core", "core-user", "passthrough", "engine", "xfs"
               "no-uring", "no-aio"]
 
 ANY_CORE = "conformance|core|core-user|engine|xfs|loop|dm|no-uring|no-aio"
+ON_FILES = f"{ANY_CORE}|file-systems"
 EXPECTED_SKIPS = [
     # What a kernel does not have.
     Expected(ANY_CORE, "no io_uring|^(uring: )?io_uring refused: (ENOSYS|EOPNOTSUPP|EINVAL)",
@@ -106,6 +107,12 @@ EXPECTED_SKIPS = [
     Expected("core", "no io_uring with one issuer", "it is of 6.0", before="6.0"),
     Expected(ANY_CORE, "no direct I/O on (/dev/shm|this file system)|direct I/O on tmpfs",
              "the cases in memory: tmpfs has it from 6.6 on", before="6.6"),
+    Expected(ON_FILES, "the disk's file system has no RWF_DONTCACHE", "it is of 6.14",
+             before="6.14"),
+    Expected("file-systems", "^(f2fs|NFS|9p|virtiofs).*: the disk's file system has no "
+             "RWF_DONTCACHE", "later, too, only some have it"),
+    Expected(ON_FILES, "a kernel before 6.16 has no untorn writes on XFS", "it has not",
+             before="6.16"),
     Expected("core", "pipes do not support RWF_NOWAIT", "they do from 6.5 on", before="6.5"),
     Expected("core|core-user|engine", "this kernel does not charge rings",
              "from 5.12 on, and in Debian's 5.10, their memory counts as the process's"),
@@ -125,7 +132,7 @@ EXPECTED_SKIPS = [
     Expected("go|go-user", "does not report dirty pages", "cachestat is of 6.5", before="6.5"),
     Expected("passthrough", "no NVMe generic devices", "they came with 5.13", before="5.13"),
     # What a guest does not have.
-    Expected(ANY_CORE, "too little memory for (a buffer over 4 GiB|4 GiB of fixed buffers)",
+    Expected(ON_FILES, "too little memory for (a buffer over 4 GiB|4 GiB of fixed buffers)",
              "a guest has 6 GiB"),
     Expected("core", "needs direct I/O and a device without polling", "its NVMe disk has a queue "
              "for polling"),

@@ -302,11 +302,11 @@ class FileSystems(unittest.TestCase):
         self.assertTrue(self.allowed("no file system to write to is selected"))
         self.assertTrue(self.allowed("no file system that is only read is selected"))
 
-    def allowed(self, reason, suite="file-systems"):
+    def allowed(self, reason, suite="file-systems", version="6.12.1-1"):
         """Whether something may be left out in a guest for a reason."""
         outcome = results.judge("program", "libtest", 0, f"test a ... ok\nskipped: {reason}\n"
                                 "test result: ok. 1 passed; 0 failed", 1.0,
-                                Machine("6.12.1-1", "amd64"), suite, suites.EXPECTED_SKIPS)
+                                Machine(version, "amd64"), suite, suites.EXPECTED_SKIPS)
         self.assertEqual([skip.reason for skip in outcome.skips], [reason])
         return outcome.ok
 
@@ -328,6 +328,16 @@ class FileSystems(unittest.TestCase):
             self.assertTrue(self.allowed(reason, "engine"), reason)
             self.assertTrue(self.allowed(f"f2fs: guarantees: log::a: {reason}"), reason)
             self.assertFalse(self.allowed(reason, "core"), reason)
+
+    def test_what_kernels_and_file_systems_lack(self):
+        untorn = "a kernel before 6.16 has no untorn writes on XFS"
+        uncached = "the disk's file system has no RWF_DONTCACHE: only root may mount"
+        for suite, place in (("conformance", ""), ("file-systems", "ext4 on dm-crypt: a: ")):
+            self.assertTrue(self.allowed(f"{place}{untorn}", suite))
+            self.assertFalse(self.allowed(f"{place}{untorn}", suite, "7.2.13-1"))
+            self.assertTrue(self.allowed(f"{place}{uncached}", suite))
+            self.assertFalse(self.allowed(f"{place}{uncached}", suite, "7.2.13-1"))
+        self.assertTrue(self.allowed(f"f2fs on dm-linear: a: {uncached}", version="7.2.13-1"))
 
     def test_a_skip_after_the_name_of_its_test(self):
         output = ("test a ... skipped: no such thing\nok\n"
