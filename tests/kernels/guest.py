@@ -37,6 +37,7 @@ GIB = 1 << 30
 MEMORY = 6144
 # The server of virtiofs, and the one that QEMU had up to 7.2.
 VIRTIOFSD = ["/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd"]
+VIRTIOFSD_STATE = pathlib.Path("/run/virtiofsd")
 # The guests of this process, and whether they were stopped.
 RUNNING: set[subprocess.Popen] = set()
 STOPPED = threading.Event()
@@ -135,15 +136,21 @@ def accelerator(arch: str, image: pathlib.Path) -> list[str]:
     return ["-accel", "tcg,thread=multi", "-cpu", "max"]
 
 
+class ServerError(Exception):
+    """A server for a guest did not start; the text has its messages."""
+
+
 def virtiofsd() -> str | None:
-    """The path of this machine's server of virtiofs."""
+    """The path of this machine's server of virtiofs, if it works for this user."""
+    if os.geteuid() != 0:
+        return None
     return next((path for path in VIRTIOFSD if os.access(path, os.X_OK)), None)
 
 
 @contextlib.contextmanager
 def virtiofs(scratch: pathlib.Path, memory: int) -> Iterator[list[str]]:
     """Serves a directory, and yields QEMU's options for it: none if this machine has no server, or
-    no user whom it works for."""
+    no user whom it works for. A server that does not start is an error."""
     server = virtiofsd()
     if server is None:
         yield []
@@ -160,14 +167,21 @@ def virtiofs(scratch: pathlib.Path, memory: int) -> Iterator[list[str]]:
                 while not socket.exists() and process.poll() is None and \
                         time.monotonic() < deadline:
                     time.sleep(0.01)
+                if not socket.exists():
+                    process.kill()
+                    process.wait()
+                    messages = (scratch / "virtiofsd").read_text(errors="replace")
+                    raise ServerError(f"{server} does not start: {messages.strip()}")
                 # It needs the guest's memory.
                 yield ["-object", f"memory-backend-memfd,id=memory,size={memory}M,share=on",
                        "-numa", "node,memdev=memory",
                        "-chardev", f"socket,id=virtiofs,path={socket}",
-                       "-device", "vhost-user-fs-pci,chardev=virtiofs,tag=ringway-virtiofs"
-                       ] if socket.exists() else []
+                       "-device", "vhost-user-fs-pci,chardev=virtiofs,tag=ringway-virtiofs"]
             finally:
                 process.kill()
+                # (QEMU's leaves this file, whose name has the socket's path.)
+                name = str(socket).replace("/", ".")
+                (VIRTIOFSD_STATE / f"{name}.pid").unlink(missing_ok=True)
 
 
 def qemu(kernel: packages.Kernel, archive: pathlib.Path, scratch: pathlib.Path, mark: str,
@@ -218,9 +232,10 @@ class Guest:
 
     def __init__(self, kernel: packages.Kernel, archive: initramfs.Archive,
                  commands: list[Command], *, memory: int = MEMORY, append: str = "",
-                 environment: dict[str, str] | None = None):
+                 environment: dict[str, str] | None = None, shares: bool = False):
+        """`shares`: a directory of this machine is shared by virtiofs."""
         self.kernel, self.archive, self.commands = kernel, archive, commands
-        self.memory, self.append = memory, append
+        self.memory, self.append, self.shares = memory, append, shares
         self.environment = environment or {}
         self.parser = Parser(secrets.token_hex(8))
         self.console = ""
@@ -244,7 +259,9 @@ class Guest:
             self.archive.write(scratch / "initramfs")
             command = qemu(self.kernel, scratch / "initramfs", scratch, self.parser.mark[1:-1],
                            self.memory, self.append)
-            with virtiofs(scratch, self.memory) as shared, \
+            server = virtiofs(scratch, self.memory) if self.shares else \
+                contextlib.nullcontext([])
+            with server as shared, \
                     subprocess.Popen(command + shared, stdin=subprocess.DEVNULL,
                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
                 RUNNING.add(process)
@@ -313,6 +330,8 @@ def main() -> int:
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE",
                         help="a variable of the command's environment")
     parser.add_argument("--console", action="store_true", help="show the kernel's messages too")
+    parser.add_argument("--virtiofs", action="store_true", help="share a directory by virtiofs "
+                        "(tag ringway-virtiofs), as root")
     parser.add_argument("command", nargs="+", help="a command, or one argument for the shell")
     options = parser.parse_args()
     # (The disks of a guest are removed then, too.)
@@ -324,7 +343,7 @@ def main() -> int:
         archive.add(pathlib.Path(source), path or f"/bin/{pathlib.Path(source).name}")
     line = options.command[0] if len(options.command) == 1 else shlex.join(options.command)
     guest = Guest(kernel, archive, [Command("command", line, options.seconds)],
-                  memory=options.memory, append=options.append,
+                  memory=options.memory, append=options.append, shares=options.virtiofs,
                   environment=dict(pair.split("=", 1) for pair in options.env))
     status = None
     for ended in guest.run():
@@ -341,5 +360,5 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except packages.FetchError as error:
+    except (packages.FetchError, ServerError) as error:
         sys.exit(f"guest.py: {error}")

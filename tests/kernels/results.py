@@ -73,6 +73,8 @@ def version(text: str) -> tuple[int, int]:
 
 
 SKIPPED = re.compile(r"skipped: (.*)")
+# (A line of a test whose output is not captured may follow its name.)
+SKIPPED_TEST = re.compile(r"(?:test (\S+) \.\.\. )?skipped: (.*)")
 
 
 def libtest(output: str) -> tuple[int, list[str], list[Skip]]:
@@ -87,8 +89,8 @@ def libtest(output: str) -> tuple[int, list[str], list[Skip]]:
             failed.append(found[1])
         elif found := re.match(r"test (\S+) \.\.\. ignored(?:, (.*))?", line):
             skips.append(Skip(found[1], f"ignored: {found[2]}"))
-        elif found := SKIPPED.match(line):
-            skips.append(Skip(test, found[1]))
+        elif found := SKIPPED_TEST.match(line):
+            skips.append(Skip(found[1] or test, found[2]))
     return passed, failed, skips
 
 

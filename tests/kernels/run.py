@@ -57,7 +57,7 @@ def run_kernel(kernel: packages.Kernel, wanted: list[suites.Suite],
         initramfs.add_modules(archive, kernel.more_modules(modules), len(kernel.modules))
         commands = [guest.Command(entry, owner[entry][1].line, owner[entry][1].seconds)
                     for entry in waiting]
-        booted = guest.Guest(kernel, archive, commands)
+        booted = guest.Guest(kernel, archive, commands, shares="virtiofs" in modules)
         before = len(waiting)
         for ended in booted.run():
             waiting.remove(ended.name)
@@ -175,5 +175,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         sys.exit(main())
-    except packages.FetchError as error:
+    except (packages.FetchError, guest.ServerError) as error:
         sys.exit(f"run.py: {error}")

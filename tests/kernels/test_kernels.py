@@ -294,13 +294,90 @@ class FileSystems(unittest.TestCase):
     def test_what_is_wanted(self):
         places, _ = self.places(None, None, "9p, cached")
         self.assertEqual(places, ["9p, cached"])
+        # Those that are only read are selected, too, and whoever finds none says so.
+        with unittest.mock.patch.dict("os.environ", RINGWAY_PLACE="erofs, lz4"):
+            [(place, tests)] = suites.chosen_places()
+        self.assertEqual((place, tests), ("erofs, lz4",
+                                          [*suites.ON_FILE_SYSTEMS, *suites.READ_ONLY]))
+        self.assertTrue(self.allowed("no file system to write to is selected"))
+        self.assertTrue(self.allowed("no file system that is only read is selected"))
+
+    def allowed(self, reason, suite="file-systems", version="6.12.1-1"):
+        """Whether something may be left out in a guest for a reason."""
+        outcome = results.judge("program", "libtest", 0, f"test a ... ok\nskipped: {reason}\n"
+                                "test result: ok. 1 passed; 0 failed", 1.0,
+                                Machine(version, "amd64"), suite, suites.EXPECTED_SKIPS)
+        self.assertEqual([skip.reason for skip in outcome.skips], [reason])
+        return outcome.ok
+
+    def test_a_server_that_fails_is_no_reason(self):
+        self.assertTrue(self.allowed("virtiofs: no virtiofsd serves this guest"))
+        self.assertFalse(self.allowed("virtiofs: mount: wrong fs type"))
+        self.assertTrue(self.allowed("NFS 4.2: exportfs: No such file or directory (os error 2)"))
+        self.assertFalse(self.allowed("NFS 4.2: exportfs: it does not support NFS export"))
+
+    def test_skips_of_nested_programs_are_judged(self):
+        self.assertFalse(self.allowed("f2fs: conformance: paths::link: no such thing"))
+        self.assertTrue(self.allowed("f2fs: streams: drops::child_drops_a_writer: ignored: runs in "
+                                     "the child process of the next test"))
+
+    def test_faults_that_do_not_reach_threads(self):
+        for what in ("buffered writes, which threads make", "sync_file_range(2)",
+                     "direct writes on ext4, which threads make"):
+            reason = f"kaio: injected faults do not reach {what}"
+            self.assertTrue(self.allowed(reason, "engine"), reason)
+            self.assertTrue(self.allowed(f"f2fs: guarantees: log::a: {reason}"), reason)
+            self.assertFalse(self.allowed(reason, "core"), reason)
+
+    def test_what_kernels_and_file_systems_lack(self):
+        untorn = "a kernel before 6.16 has no untorn writes on XFS"
+        uncached = "the disk's file system has no RWF_DONTCACHE: only root may mount"
+        for suite, place in (("conformance", ""), ("file-systems", "ext4 on dm-crypt: a: ")):
+            self.assertTrue(self.allowed(f"{place}{untorn}", suite))
+            self.assertFalse(self.allowed(f"{place}{untorn}", suite, "7.2.13-1"))
+            self.assertTrue(self.allowed(f"{place}{uncached}", suite))
+            self.assertFalse(self.allowed(f"{place}{uncached}", suite, "7.2.13-1"))
+        self.assertTrue(self.allowed(f"f2fs on dm-linear: a: {uncached}", version="7.2.13-1"))
+
+    def test_a_skip_after_the_name_of_its_test(self):
+        output = ("test a ... skipped: no such thing\nok\n"
+                  "test result: ok. 1 passed; 0 failed; 0 ignored")
+        self.assertEqual(judge("libtest", 0, output).unexpected,
+                         [results.Skip("a", "no such thing")])
+
+    def shared(self, servers, user=0):
+        """QEMU's options for virtiofs."""
+        with tempfile.TemporaryDirectory() as directory, \
+             unittest.mock.patch.multiple(guest, VIRTIOFSD=servers), \
+             unittest.mock.patch("os.geteuid", lambda: user), \
+             guest.virtiofs(pathlib.Path(directory), 1024) as options:
+            return options
 
     def test_a_directory_is_shared_only_if_there_is_a_server(self):
-        for servers in ([], ["/no/such/program"], ["/bin/false"]):
-            with tempfile.TemporaryDirectory() as directory, \
-                 unittest.mock.patch.multiple(guest, VIRTIOFSD=servers), \
-                 guest.virtiofs(pathlib.Path(directory), 1024) as options:
-                self.assertEqual(options, [])
+        self.assertEqual(self.shared([]), [])
+        self.assertEqual(self.shared(["/no/such/program"]), [])
+        self.assertEqual(self.shared(["/bin/false"], user=1000), [])
+
+    def test_a_server_that_does_not_start_is_an_error(self):
+        with tempfile.TemporaryDirectory() as directory:
+            server = pathlib.Path(directory) / "server"
+            server.write_text("#!/bin/sh\necho no such sandbox >&2\nexit 1\n")
+            server.chmod(0o755)
+            with self.assertRaisesRegex(guest.ServerError, "does not start: no such sandbox"):
+                self.shared([str(server)])
+
+    def test_a_server_leaves_no_file(self):
+        with tempfile.TemporaryDirectory() as directory:
+            state, server = pathlib.Path(directory), pathlib.Path(directory) / "server"
+            # As QEMU's: a file with its number, named after the socket.
+            server.write_text(
+                "#!/bin/sh\nsocket=${1#--socket-path=}\n"
+                f"touch \"{state}/$(echo $socket | tr / .).pid\" $socket\nexec sleep 1000\n")
+            server.chmod(0o755)
+            with unittest.mock.patch.multiple(guest, VIRTIOFSD_STATE=state):
+                self.assertIn("vhost-user-fs-pci,chardev=virtiofs,tag=ringway-virtiofs",
+                              self.shared([str(server)]))
+            self.assertEqual(list(state.iterdir()), [server])
 
 
 class Guests(unittest.TestCase):

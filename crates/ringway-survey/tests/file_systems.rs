@@ -52,6 +52,26 @@ fn they_do_what_is_recorded() {
     }
 }
 
+/// Programs that run side by side see each other's devices.
+#[test]
+fn two_of_each_device_exist_side_by_side() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root mounts file systems");
+    }
+    for target in ["dm-linear", "dm-crypt", "dm-integrity", "RAID 1"] {
+        let place = format!("ext4 on {target}");
+        mounts::on(&[&place], skip, |_, one| {
+            fs::write(one.join("file"), "one").unwrap();
+            let mut found = None;
+            mounts::on(&[&place], skip, |_, other| {
+                fs::write(other.join("file"), "other").unwrap();
+                found = Some(fs::read_to_string(one.join("file")).unwrap());
+            });
+            assert_eq!(found.as_deref(), Some("one"), "{place}");
+        });
+    }
+}
+
 /// Observes in several rounds, as some answers depend on the moment, and hands what is known to
 /// `keep` after each.
 fn observed(keep: impl Fn(&Kernel)) {

@@ -8,7 +8,7 @@
 #[path = "file_systems/mounts.rs"]
 mod mounts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -194,6 +194,9 @@ fn each_passes_on_each_file_system() {
     if !rustix::process::geteuid().is_root() {
         return skip("only root mounts file systems");
     }
+    if let Some(why) = mounts::no_writable() {
+        return println!("skipped: {why}");
+    }
     let wanted = env::var("RINGWAY_SUITE").unwrap_or_default();
     let suites: Vec<&Suite> =
         SUITES.iter().filter(|suite| suite.program.contains(&wanted)).collect();
@@ -220,6 +223,9 @@ fn each_passes_on_each_file_system() {
             count += 1;
             let found = differences(name, suite, &output);
             println!("{name}: {}: {} in {:.1?}", suite.program, summary(&output), began.elapsed());
+            for skipped in skips(&String::from_utf8_lossy(&output.stdout)) {
+                println!("skipped: {name}: {}: {skipped}", suite.program);
+            }
             if !found.is_empty() {
                 println!("{}", String::from_utf8_lossy(&output.stdout));
                 println!("{}", String::from_utf8_lossy(&output.stderr));
@@ -272,6 +278,7 @@ fn run(suite: &Suite, program: &Path, dir: &Path) -> Output {
         .args(["--mount", "sh", "-ec", "mount --bind \"$1\" \"$2\"; shift 2; exec \"$@\"", "sh"])
         .args([dir, Path::new(SCRATCH), program])
         .args(suite.arguments)
+        .arg("--show-output")
         .current_dir(crates.join(suite.package))
         .env("TMPDIR", SCRATCH)
         .output()
@@ -283,6 +290,59 @@ fn summary(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().rev().find_map(|line| line.strip_prefix("test result: "));
     last.map_or_else(|| output.status.to_string(), str::to_owned)
+}
+
+/// What tests left out, as they said it: "test: why". Each once.
+fn skips(output: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut test = "?";
+    for line in output.lines() {
+        let named = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----"));
+        let ignored = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ignored"));
+        if let Some(name) = named {
+            test = name;
+        } else if let Some(why) = line.strip_prefix("skipped: ") {
+            found.insert(format!("{test}: {why}"));
+        } else if let Some((name, why)) = ignored {
+            found.insert(format!("{name}: ignored: {}", why.trim_start_matches(", ")));
+        }
+    }
+    found
+}
+
+#[test]
+fn skips_of_nested_programs_are_found() {
+    let output = "\
+running 3 tests
+test a::b ... ok
+test c ... ok
+test d ... ignored, takes an hour
+test e ... ignored
+
+successes:
+
+---- a::b stdout ----
+skipped: no O_TMPFILE
+skipped: no O_TMPFILE
+note: skipped: not at the beginning
+
+---- c stdout ----
+skipped: kaio: io_setup: EAGAIN
+
+successes:
+    a::b
+    c
+
+test result: ok. 2 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.10s
+";
+    let found: Vec<String> = skips(output).into_iter().collect();
+    let expected = [
+        "a::b: no O_TMPFILE",
+        "c: kaio: io_setup: EAGAIN",
+        "d: ignored: takes an hour",
+        "e: ignored: ",
+    ];
+    assert_eq!(found, expected);
 }
 
 /// What differs from the disk without being listed, and what is listed and does not differ.

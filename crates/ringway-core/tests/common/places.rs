@@ -6,7 +6,7 @@
 mod mounts;
 
 #[allow(unused_imports, reason = "some tests use it")]
-pub use mounts::{each_read_only, on, on_zram};
+pub use mounts::{each_read_only, no_read_only, no_writable, on, on_zram};
 use ringway_hostile::Hostile;
 use std::fs;
 use std::io;

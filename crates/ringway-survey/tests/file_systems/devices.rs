@@ -25,9 +25,6 @@ pub enum Device {
 }
 
 const BYTES: u64 = 512 << 20;
-/// Names of what other programs of this machine see, too.
-const MAPPED: &str = "ringway-survey";
-const RAID: &str = "/dev/md127";
 
 impl Device {
     /// Why the kernel has none.
@@ -56,8 +53,10 @@ pub enum Part {
     MountPoint(PathBuf),
     Loop(String),
     Zram(String),
-    Mapped,
-    Raid,
+    /// The name of a device of the device mapper.
+    Mapped(String),
+    /// The path of an array.
+    Raid(String),
     /// Releases itself when it is dropped: a server, a directory, or what is mounted below.
     Other(#[expect(dead_code, reason = "it is only dropped")] Box<dyn any::Any>),
 }
@@ -68,8 +67,8 @@ impl Part {
             Self::MountPoint(dir) => unmount(dir),
             Self::Loop(device) => run("losetup", &["-d", device]).map(drop),
             Self::Zram(device) => release_zram(device),
-            Self::Mapped => run("dmsetup", &["remove", "--retry", MAPPED]).map(drop),
-            Self::Raid => run("mdadm", &["--stop", RAID]).map(drop),
+            Self::Mapped(name) => run("dmsetup", &["remove", "--retry", name]).map(drop),
+            Self::Raid(array) => run("mdadm", &["--stop", array]).map(drop),
             Self::Other(_) => Ok(()),
         }
     }
@@ -117,40 +116,50 @@ impl Mounted {
             _ => self.attach_empty("image", &["--direct-io=on"])?,
         };
         self.device = Some(below.trim_start_matches("/dev/").to_owned());
-        let sectors = BYTES / 512;
+        let (name, sectors) = (self.unique_name(), BYTES / 512);
         match device {
             Device::Linear => {
-                self.mapped = Some(MAPPED.to_owned());
-                self.map(&format!("0 {sectors} linear {below} 0"))
+                self.mapped = Some(name.clone());
+                self.map(name, &format!("0 {sectors} linear {below} 0"))
             }
             Device::Crypt => {
                 let key = "5a".repeat(64);
-                self.map(&format!("0 {sectors} crypt aes-xts-plain64 {key} 0 {below} 0"))
+                self.map(name, &format!("0 {sectors} crypt aes-xts-plain64 {key} 0 {below} 0"))
             }
             Device::Integrity => {
                 run("integritysetup", &["format", "--batch-mode", &below])?;
-                run("integritysetup", &["open", &below, MAPPED])?;
-                self.parts.insert(0, Part::Mapped);
-                Ok(format!("/dev/mapper/{MAPPED}"))
+                run("integritysetup", &["open", &below, &name])?;
+                let path = format!("/dev/mapper/{name}");
+                self.parts.insert(0, Part::Mapped(name));
+                Ok(path)
             }
             Device::Raid1 => {
                 let other = self.attach_empty("other-image", &["--direct-io=on"])?;
                 let options = ["--run", "--level=1", "--raid-devices=2", "--assume-clean"];
-                let words = ["--create", RAID].into_iter().chain(options);
+                // (Of a name, mdadm makes an array with a number that is free.)
+                let array = format!("/dev/md/{name}");
+                let words = ["--create", &array].into_iter().chain(options);
                 run("mdadm", &words.chain([below.as_str(), &other]).collect::<Vec<_>>())?;
-                self.parts.insert(0, Part::Raid);
-                Ok(RAID.to_owned())
+                self.parts.insert(0, Part::Raid(array.clone()));
+                Ok(array)
             }
             Device::Loop | Device::Loop4K | Device::LoopCached | Device::Zram => Ok(below),
         }
     }
 
-    fn map(&mut self, table: &str) -> io::Result<String> {
-        run("dmsetup", &["create", MAPPED, "--table", table])?;
-        self.parts.insert(0, Part::Mapped);
+    fn map(&mut self, name: String, table: &str) -> io::Result<String> {
+        run("dmsetup", &["create", &name, "--table", table])?;
         // Where no udev does it.
-        run("dmsetup", &["mknodes", MAPPED])?;
-        Ok(format!("/dev/mapper/{MAPPED}"))
+        let made = run("dmsetup", &["mknodes", &name]);
+        let path = format!("/dev/mapper/{name}");
+        self.parts.insert(0, Part::Mapped(name));
+        made.map(|_| path)
+    }
+
+    /// A name for what other programs of this machine see, too: no two directories have the same.
+    fn unique_name(&self) -> String {
+        let above = self.dir.parent().and_then(Path::file_name).unwrap_or_default();
+        format!("ringway{}", above.to_string_lossy().replace('.', "-"))
     }
 
     fn attach_zram(&mut self) -> io::Result<String> {

@@ -96,6 +96,7 @@ const PLACES: &[(&str, &str, Kind)] = &[
     ("overlay on tmpfs", "overlay", Kind::Overlay(&TMPFS)),
     ("overlay, file in squashfs", "overlay", Kind::OverlayAbove(Image::Squashfs)),
     ("overlay, file in erofs", "overlay", Kind::OverlayAbove(Image::Erofs)),
+    ("overlay, file in erofs, lz4", "overlay", Kind::OverlayAbove(Image::ErofsLz4)),
     ("squashfs", "squashfs", Kind::Image(Image::Squashfs)),
     ("erofs", "erofs", Kind::Image(Image::Erofs)),
     ("erofs, lz4", "erofs", Kind::Image(Image::ErofsLz4)),
@@ -112,6 +113,8 @@ const PLACES: &[(&str, &str, Kind)] = &[
 /// The names under which QEMU and virtiofsd share directories (`tests/kernels/guest.py`).
 const SHARED_TAG: &str = "ringway";
 const VIRTIOFS_TAG: &str = "ringway-virtiofs";
+/// Of linux/virtio_ids.h, as sysfs shows it.
+const VIRTIO_ID_FS: &str = "0x001a";
 
 const SHARED: &str = "XFS, blocks shared with a copy";
 
@@ -151,21 +154,50 @@ fn each_mounted(
 /// compare with.
 #[allow(dead_code, reason = "tests of other crates use it")]
 pub fn each_writable(skip: impl Fn(&str), mut test: impl FnMut(&'static str, &Path)) {
-    let is_wrong = |kind: &Kind| matches!(kind, Kind::Device(Device::Zram, ..));
-    let is_one = |name: &str, kind: &Kind| is_writable(kind) && !is_wrong(kind) && name != SHARED;
-    each_mounted(is_one, skip, |(name, ..), mounted| test(name, &mounted.dir));
+    each_mounted(is_written, skip, |(name, ..), mounted| test(name, &mounted.dir));
+}
+
+/// Why [`each_writable`] calls nothing, if `RINGWAY_PLACE` selects other rows only.
+///
+/// # Panics
+///
+/// If it selects no row at all.
+#[allow(dead_code, reason = "tests of other crates use it")]
+pub fn no_writable() -> Option<String> {
+    is_none_selected(is_written).then(|| "no file system to write to is selected".to_owned())
+}
+
+fn is_written(name: &str, kind: &Kind) -> bool {
+    is_writable(kind) && !matches!(kind, Kind::Device(Device::Zram, ..)) && name != SHARED
 }
 
 /// Calls `test` with the name of each that is only read, and with the file to read in it.
 #[allow(dead_code, reason = "tests of other crates use it")]
 pub fn each_read_only(skip: impl Fn(&str), mut test: impl FnMut(&'static str, &Path)) {
-    each_mounted(
-        |_, kind| !is_writable(kind),
-        skip,
-        |(name, ..), mounted| {
-            test(name, &mounted.dir.join(Place::FILE));
-        },
-    );
+    each_mounted(is_only_read, skip, |(name, ..), mounted| {
+        test(name, &mounted.dir.join(Place::FILE));
+    });
+}
+
+/// Why [`each_read_only`] calls nothing, if `RINGWAY_PLACE` selects other rows only.
+///
+/// # Panics
+///
+/// If it selects no row at all.
+#[allow(dead_code, reason = "tests of other crates use it")]
+pub fn no_read_only() -> Option<String> {
+    is_none_selected(is_only_read)
+        .then(|| "no file system that is only read is selected".to_owned())
+}
+
+fn is_only_read(_: &str, kind: &Kind) -> bool {
+    !is_writable(kind)
+}
+
+fn is_none_selected(is_one: impl Fn(&str, &Kind) -> bool) -> bool {
+    let mut selected = PLACES.iter().filter(|(name, ..)| is_wanted(name)).peekable();
+    assert!(selected.peek().is_some(), "RINGWAY_PLACE selects no file system");
+    !selected.any(|(name, _, kind)| is_one(name, kind))
 }
 
 /// Calls `test` with the name and directory of each of these.
@@ -222,6 +254,9 @@ fn missing(file_system: &str, kind: &Kind) -> Option<String> {
         Kind::Shared9p(_) | Kind::Virtiofs if env::var_os("RINGWAY_GUEST").is_none() => {
             Some("QEMU shares a directory with guests only".to_owned())
         }
+        Kind::Virtiofs => {
+            (!has_virtio_device(VIRTIO_ID_FS)).then(|| "no virtiofsd serves this guest".to_owned())
+        }
         Kind::Huge if env::var_os("RINGWAY_GUEST").is_none() => {
             Some("huge pages are reserved in guests only".to_owned())
         }
@@ -238,6 +273,13 @@ fn missing(file_system: &str, kind: &Kind) -> Option<String> {
         let has = known.split_whitespace().any(|name| name == file_system);
         (!has).then(|| no(file_system))
     })
+}
+
+/// Whether QEMU gave this machine a device of this kind.
+fn has_virtio_device(id: &str) -> bool {
+    let devices = fs::read_dir("/sys/bus/virtio/devices").into_iter().flatten().flatten();
+    let ids = devices.filter_map(|device| fs::read_to_string(device.path().join("device")).ok());
+    ids.into_iter().any(|text| text.trim() == id)
 }
 
 fn no(what: &str) -> String {
