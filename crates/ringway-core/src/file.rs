@@ -40,6 +40,8 @@ struct OpenFile {
     grown_align: AtomicU32,
     /// Closing it must not hold up the thread that drops the last clone.
     closes_in_background: AtomicBool,
+    /// Closing it frees its content.
+    is_discarded: AtomicBool,
     submit_waits: SubmitWaits,
     #[cfg(ringway_linux)]
     pages: Pages,
@@ -106,9 +108,11 @@ impl Drop for OpenFile {
 }
 
 impl OpenFile {
-    /// Whether closing the descriptor may wait for a server and must not.
+    /// Whether closing the descriptor may wait for a server, or frees the content, and the thread
+    /// that drops the last clone must not do it.
     fn close_may_wait(&self) -> bool {
-        self.closes_in_background.load(Ordering::Relaxed) && !self.is_local()
+        self.closes_in_background.load(Ordering::Relaxed)
+            && (self.is_discarded.load(Ordering::Relaxed) || !self.is_local())
     }
 
     /// Waits for no server. (On other systems nothing is known, and every file counts as local.)
@@ -363,6 +367,7 @@ impl File {
                 mount: Lookup::new(),
                 grown_align: AtomicU32::new(0),
                 closes_in_background: AtomicBool::new(false),
+                is_discarded: AtomicBool::new(false),
                 submit_waits: SubmitWaits::default(),
                 #[cfg(ringway_linux)]
                 pages: Pages::default(),
@@ -412,6 +417,26 @@ impl File {
     /// Files on local file systems are closed at once, as before.
     pub fn close_in_background(&self) {
         self.inner.closes_in_background.store(true, Ordering::Relaxed);
+    }
+
+    /// The file has no name, or loses it now, so that its last close frees its content. That takes
+    /// long for a large file on a local file system, too: 1.5 s for 1.5 GB on ext4, Linux 6.18. So
+    /// a file that is [closed in the background](Self::close_in_background) is closed there then,
+    /// wherever it is.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("draft");
+    /// let file = ringway_core::OpenOptions::new().write(true).create_new(true).open(&path)?;
+    /// file.close_in_background();
+    /// file.discard();
+    /// drop(file);
+    /// std::fs::remove_file(&path)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn discard(&self) {
+        self.inner.is_discarded.store(true, Ordering::Relaxed);
     }
 
     /// Whether the file is known to need no other program and no other machine. (Pipes and sockets
@@ -937,6 +962,20 @@ impl std::os::windows::io::AsRawHandle for File {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_discarded_file_is_closed_in_the_background_wherever_it_is() {
+        let file = || {
+            let file = File::from(OwnedFd::from(tempfile::tempfile().unwrap()));
+            file.close_in_background();
+            file
+        };
+        assert!(file().is_local());
+        assert!(file().into_last_fd().is_some());
+        let discarded = file();
+        discarded.discard();
+        assert!(discarded.into_last_fd().is_none());
+    }
 
     #[test]
     fn traits_fit_in_a_word() {

@@ -11,7 +11,7 @@ use crate::fs::File;
 use crate::fs::pooled::clone_error;
 use ringway_core::{Buffer, Reason};
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -127,8 +127,10 @@ struct LogState {
     appends: Vec<Option<PendingAppend>>,
     /// Unused keys.
     free: Vec<usize>,
-    /// Keys of the appends whose records are not being written yet, in order.
-    queue: VecDeque<usize>,
+    /// Keys of the appends whose records are not being written yet, by their places.
+    queue: BTreeMap<u64, usize>,
+    /// The place of the next append in the queue.
+    next_place: u64,
     /// Keys of the appends whose records are being written.
     group: Vec<usize>,
     commit: Commit,
@@ -149,6 +151,8 @@ struct LogState {
 /// One append.
 struct PendingAppend {
     stage: AppendStage,
+    /// Its place in the queue.
+    place: u64,
     /// Called once.
     waker: Option<Waker>,
     /// It has let others append before it starts a group.
@@ -199,7 +203,8 @@ impl LogWriter {
             file: Some(file.clone()),
             appends: Vec::new(),
             free: Vec::new(),
-            queue: VecDeque::new(),
+            queue: BTreeMap::new(),
+            next_place: 0,
             group: Vec::new(),
             commit: Commit::None,
             is_signalled: false,
@@ -319,8 +324,8 @@ impl Drop for Append<'_> {
         let waker = waiting.waker.take();
         let stage = std::mem::replace(&mut waiting.stage, AppendStage::Dropped);
         if !matches!(stage, AppendStage::Begun(_)) {
-            state.queue.retain(|queued| *queued != key);
-            state.remove(key);
+            let place = state.remove(key).place;
+            state.queue.remove(&place);
         }
         drop(state);
         drop((stage, waker));
@@ -492,8 +497,11 @@ fn poll(commit: &mut CommitFuture, waker: &Waker) -> thread::Result<Poll<io::Res
 
 impl LogState {
     fn insert(&mut self, record: Buffer, waker: &Waker) -> usize {
+        let place = self.next_place;
+        self.next_place += 1;
         let waiting = Some(PendingAppend {
             stage: AppendStage::Queued(record),
+            place,
             waker: Some(waker.clone()),
             has_deferred: false,
         });
@@ -507,7 +515,7 @@ impl LogState {
                 self.appends.len() - 1
             }
         };
-        self.queue.push_back(key);
+        self.queue.insert(place, key);
         key
     }
 
@@ -537,7 +545,7 @@ impl LogState {
     /// but each may be dropped or not polled for a while. So all are woken when there is something
     /// to do.
     fn take_wakers(&mut self) -> Vec<Waker> {
-        let keys = self.group.iter().chain(&self.queue);
+        let keys = self.group.iter().chain(self.queue.values());
         keys.filter_map(|key| self.appends[*key].as_mut()?.waker.take()).collect()
     }
 
@@ -587,7 +595,7 @@ impl LogState {
         self.group.reserve(most);
         self.is_gathering = false;
         self.begun = Instant::now();
-        while let Some(key) = self.queue.front().copied()
+        while let Some((place, key)) = self.queue.first_key_value().map(|(at, key)| (*at, *key))
             && records.len() < MAX_RECORDS
         {
             let offset = self.end;
@@ -602,7 +610,7 @@ impl LogState {
                 break;
             }
             self.end = end;
-            self.queue.pop_front();
+            self.queue.remove(&place);
             self.group.push(key);
             records.push(record);
         }
@@ -642,7 +650,7 @@ impl LogState {
         }
         let mut records = Vec::new();
         if let Err(error) = result {
-            for key in std::mem::take(&mut self.queue) {
+            for key in std::mem::take(&mut self.queue).into_values() {
                 let waiting = self.waiting(key);
                 records.push(std::mem::replace(
                     &mut waiting.stage,
@@ -732,6 +740,32 @@ mod tests {
             assert_eq!(offset.unwrap(), at as u64 * 10);
         }
         assert!(counters.iter().all(|counter| counter.wakeups() == 1), "woken for nothing");
+    }
+
+    /// Many appends wait for their turn, as when a disk hangs, and are dropped, as by a runtime
+    /// that ends. The others keep their order.
+    #[test]
+    fn many_queued_appends_are_dropped() {
+        const MANY: usize = 100_000;
+        let (engine, log) = log(Duration::MAX);
+        let mut appends: Vec<_> = (0..MANY).map(|_| Some(append(&log))).collect();
+        for append in appends.iter_mut().flatten() {
+            assert!(poll_once(append, Waker::noop()).is_pending());
+        }
+        let end = Instant::now() + Duration::from_secs(60);
+        // From the front, from the back, and every second one of the rest.
+        let middle = (MANY / 4..MANY / 2).step_by(2);
+        for dropped in (1..MANY / 4).chain((MANY / 2..MANY).rev()).chain(middle) {
+            appends[dropped] = None;
+            assert!(Instant::now() < end, "they are not dropped within 60 s");
+        }
+        reap_all(&engine, &log);
+        for (at, append) in appends.iter_mut().flatten().enumerate() {
+            let Poll::Ready(offset) = poll_once(append, Waker::noop()) else {
+                panic!("the append is done")
+            };
+            assert_eq!(offset.unwrap(), at as u64 * 10);
+        }
     }
 
     /// After a slow group, the appends that were woken go first, and the next group has them all.

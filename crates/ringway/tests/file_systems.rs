@@ -10,12 +10,13 @@ use common::{block_on_timed, build_or_skip, on_each_backend, skip};
 use futures::executor::block_on;
 use futures::future::join_all;
 use ringway::fs::{File, OpenOptions};
-use ringway::{AlignedBuffer, BackendKind, Engine};
+use ringway::{AlignedBuffer, BackendKind, Engine, Position};
 use ringway_hostile::Hostile;
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 const PAGE: usize = 4096;
@@ -154,6 +155,41 @@ fn a_close_is_made_once() {
     });
 }
 
+/// A server may say only when a file is closed that it could not write: functions that write a
+/// whole file say so, too.
+#[test]
+fn an_error_of_a_close_is_that_of_the_write() {
+    on_each("errors of a close", &[], |engine, hostile| {
+        let (source, target) = (hostile.path().join("source"), hostile.path().join("file"));
+        fs::write(&source, content()).unwrap();
+        for error in [libc::ENOSPC, libc::EDQUOT, libc::EIO] {
+            hostile.set(&format!("clear\nfile flush fail {error}")).unwrap();
+            let fs = engine.fs();
+            block_on(async {
+                assert_eq!(errno(fs.write(&target, content()).await), Some(error));
+                assert_eq!(errno(fs.write(&target, vec![7; 2 << 20]).await), Some(error));
+                assert_eq!(errno(fs.copy(&source, &target).await), Some(error));
+                assert_eq!(errno(fs.copy_dont_cache(&source, &target).await), Some(error));
+            });
+            hostile.set("clear").unwrap();
+            block_on(fs.write(&target, content())).unwrap();
+            assert_eq!(block_on(fs.copy(&source, &target)).unwrap(), LEN as u64);
+        }
+    });
+}
+
+/// Nothing of the old content stays behind a copy, whatever length the server states.
+#[test]
+fn a_copy_replaces_content_that_a_server_does_not_state() {
+    on_each("lengths of a target", &[], |engine, hostile| {
+        fs::write(hostile.backing().join("source"), b"short").unwrap();
+        hostile.set("file direct on\nfile size 0").unwrap();
+        let copied = engine.fs().copy(hostile.path().join("source"), hostile.path().join("file"));
+        assert_eq!(block_on(copied).unwrap(), 5);
+        assert_eq!(fs::read(hostile.backing().join("file")).unwrap(), b"short");
+    });
+}
+
 /// What a blocking call answers is the answer: EAGAIN too, and ECANCELED.
 #[test]
 fn eagain_and_ecanceled_are_answers() {
@@ -221,6 +257,76 @@ fn no_poll_waits_for_a_server() {
             }
             assert!(longest < Duration::from_millis(400), "one poll took {longest:?}");
         }
+    });
+}
+
+/// Two handles append, and the server answers only the first: neither the position of the
+/// descriptor, which that one asks for then, nor that of a handle which begins to write waits for
+/// the other write.
+#[cfg(feature = "tokio")]
+#[test]
+fn no_poll_waits_for_the_position_of_a_write_that_hangs() {
+    use tokio::io::AsyncWriteExt;
+    on_each("positions", &[], |engine, hostile| {
+        fs::write(hostile.backing().join("file"), b"").unwrap();
+        let control = hostile.path().join(ringway_hostile::CONTROL);
+        let (ended, has_ended) = channel();
+        // If the runtime's only thread is blocked, this releases it.
+        let watchdog = std::thread::spawn(move || {
+            let mut is_blocked = false;
+            while has_ended.recv_timeout(Duration::from_secs(20)) == Err(RecvTimeoutError::Timeout)
+            {
+                is_blocked = true;
+                fs::write(&control, "clear").unwrap();
+            }
+            fs::write(&control, "clear").unwrap();
+            is_blocked
+        });
+        let writes = || hostile.count("write").unwrap().requests;
+        let wait_for = async |requests| {
+            while writes() < requests {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let (freezes, is_frozen) = channel();
+        let freeze = move || {
+            while writes() < 2 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            hostile.set("file write freeze").unwrap();
+            freezes.send(()).unwrap();
+        };
+        let work = async {
+            let path = hostile.path().join("file");
+            let mut append = OpenOptions::new();
+            let mut first = append.append(true).engine(engine).open(&path).await.unwrap();
+            let mut second = first.clone();
+            hostile.set("file write delay 500").unwrap();
+            first.write_all(b"first").await.unwrap();
+            wait_for(1).await;
+            second.write_all(b"second").await.unwrap();
+            first.flush().await.unwrap();
+            is_frozen.recv().unwrap();
+            hostile.set("clear").unwrap();
+            second.flush().await.unwrap();
+
+            hostile.set("file write freeze").unwrap();
+            let mut write = OpenOptions::new();
+            let at = write.write(true).engine(engine).open(&path).await.unwrap();
+            let mut cursor = at.clone();
+            let hung = tokio::spawn(async move { at.write_at(page(1), Position::Current).await.0 });
+            wait_for(3).await;
+            cursor.write_all(b"third").await.unwrap();
+            let _ = ended.send(());
+            hung.await.unwrap().unwrap();
+            cursor.flush().await.unwrap();
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(freeze);
+            common::current_thread().block_on(work);
+        });
+        assert!(!watchdog.join().unwrap(), "the runtime is blocked");
+        assert_eq!(fs::read(hostile.backing().join("file")).unwrap().len(), PAGE);
     });
 }
 

@@ -10,15 +10,17 @@ use std::ffi::CString;
 use std::path::Path;
 
 /// Creates the file `path` with the content of `buffer`, or replaces the content of an existing
-/// one, as `std::fs::write` does. The result is the number of bytes, all of them.
+/// one, as `std::fs::write` does, which ignores errors of the close. The result is the number of
+/// bytes, all of them.
 ///
 /// No queue of the kernel has an operation for this: on every backend a thread makes the system
 /// calls, one after the other, which costs a third of three operations. It can be cancelled until
 /// the thread has begun. After an error the file may have a part of the content.
 ///
-/// Errors: those of `open(2)` and `write(2)`. ESPIPE, with nothing opened, if the path leads to a
-/// FIFO, a device or a socket, or if the open would wait for a lease: those may keep a thread
-/// waiting for ever. Open such a file and [`write`](super::write()) to it.
+/// Errors: those of `open(2)` and `write(2)`, and those of `close(2)`, where a network file system
+/// may report that it could not write. ESPIPE, with nothing opened, if the path leads to a FIFO, a
+/// device or a socket, or if the open would wait for a lease: those may keep a thread waiting for
+/// ever. Open such a file and [`write`](super::write()) to it.
 ///
 /// ```
 /// # use ringway_core::{op, Options};
@@ -110,9 +112,11 @@ impl SubmissionForms for WriteFile {
                 error => break error,
             }
         };
-        // As in the standard library, what a close says is not an error of the write.
-        Close { fd }.call();
-        result
+        // A network file system may report only here that a write has failed.
+        match (Close { fd }).call() {
+            closed if closed < 0 && result >= 0 => closed,
+            _ => result,
+        }
     }
 }
 

@@ -34,8 +34,10 @@ const COPY_CHUNK: u64 = 1 << 20;
 /// ```
 ///
 /// Errors: InvalidInput if the source is not a regular file, or if the target is the same file
-/// under any name (std truncates it then); those of `open(2)`, `fchmod(2)`, `read(2)` and
-/// `write(2)`. After an error, or if the future is dropped, a part may have been copied.
+/// under any name (std truncates it then); those of `open(2)`, `fchmod(2)`, `ftruncate(2)`,
+/// `read(2)` and `write(2)`, and those of `close(2)` of the target, where a network file system may
+/// report that it could not write. After an error, or if the future is dropped, a part may have
+/// been copied.
 pub async fn copy(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
     Engine::global()?.fs().copy(from, to).await
 }
@@ -97,13 +99,14 @@ async fn copy_on(engine: &Engine, from: &Path, to: &Path, dont_cache: bool) -> i
     // Do not change the content or permissions of a device or pipe.
     if target.is_file() {
         to.set_permissions(permissions(&from, &source).await?).await?;
-        if !target.is_empty() {
+        // A server may have other data than it states, which would stay behind the copy.
+        if !target.is_empty() || !to.core().is_local() {
             to.set_len(0).await?;
         }
     }
     let copied = copy_data(&from, &to, target.is_file() && !dont_cache).await;
-    to.end().await;
-    copied
+    let ended = to.end().await;
+    copied.and_then(|bytes| ended.map(|()| bytes))
 }
 
 /// Copies the data, in the kernel if that works for these files.

@@ -92,6 +92,24 @@ impl Cursor {
 }
 
 /// The position of a descriptor: 0 if it has none.
+///
+/// `lseek(2)` waits for a `read(2)` or `write(2)` of the same open file, which another thread may
+/// be making while its server hangs. So it is called for a local file only.
 fn descriptor_position(file: &CoreFile) -> u64 {
-    file.with_std(|mut file| file.stream_position()).unwrap_or(0)
+    let shown = if file.is_local() { None } else { shown_position(file) };
+    let of_file = || file.with_std(|mut file| file.stream_position()).unwrap_or(0);
+    shown.unwrap_or_else(of_file)
+}
+
+/// The position of a descriptor as `/proc` shows it, without the kernel's lock.
+#[cfg(all(target_os = "linux", not(ringway_portable)))]
+fn shown_position(file: &CoreFile) -> Option<u64> {
+    let number = std::os::fd::AsRawFd::as_raw_fd(file);
+    let shown = std::fs::read_to_string(format!("/proc/thread-self/fdinfo/{number}")).ok()?;
+    shown.lines().find_map(|line| line.strip_prefix("pos:"))?.trim().parse().ok()
+}
+
+#[cfg(any(not(target_os = "linux"), ringway_portable))]
+fn shown_position(_: &CoreFile) -> Option<u64> {
+    None
 }

@@ -494,13 +494,13 @@ impl File {
         }
     }
 
-    /// Ends a function that has written a file, as std does: the file is closed before the function
-    /// returns, and errors are ignored. On a network file system this is what shows the data to
-    /// others. (A local file is closed when it is dropped.)
-    pub(super) async fn end(self) {
-        if !self.core().is_local() {
-            let _ = self.close().await;
-        }
+    /// Ends a function that has written a file: the file is closed before the function returns. On
+    /// a network file system this is what shows the data to others, and it may report only then
+    /// that it could not write. (A local file is closed when it is dropped.)
+    ///
+    /// Errors: those of [`close`](Self::close).
+    pub(super) async fn end(self) -> io::Result<()> {
+        if self.core().is_local() { Ok(()) } else { self.close().await }
     }
 
     /// Converts to the standard library's file, if nothing else holds this one; otherwise returns

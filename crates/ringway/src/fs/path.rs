@@ -82,8 +82,8 @@ impl Fs<'_> {
         let file =
             options.write(true).create(true).truncate(true).engine(self.engine).open(path).await?;
         let written = file.write_all_at(content, 0).await.0;
-        file.end().await;
-        written
+        let ended = file.end().await;
+        written.and(ended)
     }
 
     /// [`rename`] on this engine.
@@ -197,7 +197,8 @@ pub async fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
 /// if the future is dropped, the file may have a part of it; [`write_atomic`](super::write_atomic)
 /// writes all or nothing.
 ///
-/// Errors: those of `open(2)` and `write(2)`.
+/// Errors: those of `open(2)` and `write(2)`, and, unlike [`std::fs::write`], those of `close(2)`,
+/// where a network file system may report that it could not write.
 pub async fn write(path: impl AsRef<Path>, content: impl Content) -> io::Result<()> {
     Engine::global()?.fs().write(path, content).await
 }

@@ -22,6 +22,8 @@ pub(in crate::fs) struct NewFile {
     owner: OwnerProcess,
     /// The temporary name, if the file needs one.
     name: Option<OsString>,
+    /// It has its final name.
+    is_named: bool,
 }
 
 /// The most bytes of the final name in a temporary name.
@@ -43,7 +45,7 @@ impl NewFile {
     #[cfg(all(target_os = "linux", not(ringway_portable)))]
     pub(in crate::fs) fn unnamed(dir: Directory, mode: Option<u32>) -> io::Result<Option<Self>> {
         let Some(file) = unnamed::create(&dir, mode) else { return Ok(None) };
-        Self { dir, file, owner: OwnerProcess::current(), name: None }.with_mode(mode).map(Some)
+        Self::of(dir, file, None).with_mode(mode).map(Some)
     }
 
     /// Creates a file with a temporary name.
@@ -53,7 +55,11 @@ impl NewFile {
         mode: Option<u32>,
     ) -> io::Result<Self> {
         let (name, file) = with_random_name(prefix, |name| names::create(&dir, name, mode))?;
-        Self { dir, file, owner: OwnerProcess::current(), name: Some(name) }.with_mode(mode)
+        Self::of(dir, file, Some(name)).with_mode(mode)
+    }
+
+    fn of(dir: Directory, file: CoreFile, name: Option<OsString>) -> Self {
+        Self { dir, file, owner: OwnerProcess::current(), name, is_named: false }
     }
 
     fn with_mode(self, mode: Option<u32>) -> io::Result<Self> {
@@ -75,19 +81,26 @@ impl NewFile {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     self.name = Some(with_random_name(name, link)?.0);
                 }
-                linked => return linked,
+                linked => {
+                    self.is_named = linked.is_ok();
+                    return linked;
+                }
             }
         }
         if let Some(temporary) = &self.name {
             names::rename(&self.dir, temporary, name)?;
         }
-        self.name = None;
+        (self.name, self.is_named) = (None, true);
         Ok(())
     }
 }
 
 impl Drop for NewFile {
     fn drop(&mut self) {
+        if !self.is_named {
+            // The last close, which frees the content, is made by a thread.
+            self.file.discard();
+        }
         if let Some(name) = &self.name
             && self.owner.is_current()
         {
