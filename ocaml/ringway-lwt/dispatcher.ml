@@ -480,6 +480,11 @@ let enter t f =
 
 let submit t = enter t (fun () -> Queue.submit t.queue)
 
+let cancel_at_once t request =
+  let was_pushed = request.state = Pushed in
+  cancel t request;
+  if was_pushed && is_usable t then try submit t with Queue.Error _ -> ()
+
 let submit_and_wait t ~block ~timeout_ns =
   t.budget <- budget;
   match

@@ -142,6 +142,9 @@ val submit_and_wait : t -> block:bool -> timeout_ns:int -> unit
 val submit : t -> unit
 (** Submits what was started and cancelled. *)
 
+val cancel_at_once : t -> request -> unit
+(** {!cancel}, and {!submit}: a read of a stream takes nothing that is written after this. *)
+
 val deliver : t -> unit
 (** Calls the callbacks of the completions that {!submit_and_wait} has found. If it raises, the rest
     is left for the next call. *)

@@ -49,7 +49,7 @@ let run ?(on_unwanted = ignore) ?(on_end = ignore) ?(on_result = ignore) name ar
     in
     match
       Dispatcher.restart dispatcher request;
-      Lwt.on_cancel promise (fun () -> Dispatcher.cancel dispatcher request)
+      Lwt.on_cancel promise (fun () -> Dispatcher.cancel_at_once dispatcher request)
     with
     | () -> promise
     | exception exn when Dispatcher.is_pending request ->

@@ -539,6 +539,13 @@ let streams () =
   let* _ = first in
   let* _ = third in
   Alcotest.(check string) "the second byte" "y" (Bytes.to_string bytes);
+  (* One that was cancelled in flight takes nothing of what is written then. *)
+  let reading = File.read_bytes input (Bytes.create 1) 0 1 in
+  let* () = Lwt_unix.sleep 0.01 in
+  Lwt.cancel reading;
+  ignore (Unix.write_substring (File.unix_file_descr output) "z" 0 1);
+  let* _ = Lwt_unix.with_timeout 10. (fun () -> File.read_bytes input bytes 0 1) in
+  Alcotest.(check string) "the third byte" "z" (Bytes.to_string bytes);
   let* () = File.close input in
   File.close output
 
