@@ -3,7 +3,8 @@
 usage: journal.py FILE
 
 A record is its length (4 bytes), its CRC-32 (4 bytes) and its content, so that a record that was
-cut by a crash is found.
+cut by a crash is found. The file is truncated there before more is appended: what follows a damaged
+record is never read.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ async def append(log: ringway.LogWriter, content: bytes) -> None:
     await log.append(HEADER.pack(len(content), zlib.crc32(content)) + content)
 
 
-async def records(path: str) -> list[bytes]:
-    """The records up to the end, or up to the first that is damaged."""
+async def records(path: str) -> tuple[list[bytes], int]:
+    """The records up to the end, or up to the first that is damaged; and where they end."""
     data, at, found = await ringway.read_file(path), 0, []
     while at + HEADER.size <= len(data):
         length, checksum = HEADER.unpack_from(data, at)
@@ -32,17 +33,29 @@ async def records(path: str) -> list[bytes]:
             break
         found.append(content)
         at += HEADER.size + length
-    return found
+    return found, at
+
+
+async def repair(path: str) -> None:
+    """Truncate the journal at the first damaged record."""
+    try:
+        async with ringway.open(path, "rb+") as file:
+            _, end = await records(path)
+            await file.truncate(end)
+    except FileNotFoundError:
+        pass
 
 
 async def main() -> None:
     if len(sys.argv) != 2:
         sys.exit("usage: journal.py FILE")
     path = sys.argv[1]
+    await repair(path)
+    # This makes what is there durable, and the truncation.
     async with await ringway.LogWriter.open(path) as log:
         # All that wait at a time share one write and one sync.
         await asyncio.gather(*(append(log, b"event %d" % number) for number in range(1000)))
-    print(f"{len(await records(path))} records")
+    print(f"{len((await records(path))[0])} records")
 
 
 if __name__ == "__main__":

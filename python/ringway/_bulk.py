@@ -60,8 +60,10 @@ class LogWriter:
         async with await ringway.LogWriter.open("journal") as log:
             offset = await log.append(b"record")     # durable when this returns
 
-    After an error the log has ended: it is unknown which of the records that waited are in the
-    file. Open it again, and check its end.
+    After a crash or an error it is unknown which of the records that waited are in the file, whole
+    or in part, even an intact one after a torn one. So each record needs a length and a checksum.
+    Before the log is opened again, truncate the file at the first bad record: what is appended
+    behind one is never found. (`examples/journal.py` does so.)
     """
 
     def __init__(self, file: AsyncFile, end: int) -> None:
@@ -72,8 +74,9 @@ class LogWriter:
 
     @classmethod
     async def open(cls, path: Path) -> LogWriter:
-        """Open a log, or create it, and append at its end. Its name and what it has are durable
-        when this returns, whoever has created and written it. OSError."""
+        """Open a log, or create it, and append at its end, which must be that of a whole record.
+        Its name and what it has are durable when this returns, whoever has created and written it.
+        OSError."""
         name = os.fspath(path)
         try:
             file = await open(name, "xb+")
