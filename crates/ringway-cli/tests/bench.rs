@@ -1,10 +1,12 @@
 //! `ringway bench` as a user runs it: the whole command, in tiny runs. No test asserts speed.
 
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -327,6 +329,17 @@ fn a_report_does_not_overwrite_files_of_the_bench() {
         assert!(folder.read("precious") == [7; 8192] && folder.read("job.fio") == job.as_bytes());
         assert_eq!(folder.read("included"), b"rw=read\n");
     }
+    // Whatever its name is.
+    let other = folder.0.path().join(OsStr::from_bytes(b"\xff"));
+    fs::create_dir(&other).unwrap();
+    for name in ["including.fio", "included"] {
+        fs::rename(folder.path(name), other.join(name)).unwrap();
+    }
+    let mut command = folder.command(&["--json"]);
+    command.args([other.join("included"), other.join("including.fio")]);
+    let output = finish(command.spawn().unwrap());
+    failed(&output, 1, &["give another file for the report"]);
+    assert_eq!(fs::read(other.join("included")).unwrap(), b"rw=read\n");
 }
 
 #[test]
