@@ -802,6 +802,15 @@ fn a_refused_configuration_has_a_reason_and_the_others_run() {
 }
 
 #[test]
+fn control_characters_of_a_missing_path_have_no_effect() {
+    for command in ["probe", "bench"] {
+        let output = Folder::new().ringway().args([command, "\x1b[31m"]).output().unwrap();
+        failed(&output, 1, &["\u{fffd}[31m"]);
+        assert!(!output.stderr.contains(&0x1b), "{command}");
+    }
+}
+
+#[test]
 fn probe_and_version_work() {
     let folder = Folder::new();
     let run = |args: &[&str]| succeeded(&folder.ringway().args(args).output().unwrap());
