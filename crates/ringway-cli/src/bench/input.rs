@@ -128,9 +128,9 @@ mod tests {
             included(&job_file, "large")
         };
         assert_eq!(read(hashes.as_bytes()), Ok((large.clone(), hashes.clone())));
-        // In a character or not.
+        // The cut falls between characters, or into one.
         for end in ["#", "é"] {
-            let error = read(format!("{}{end}", &hashes[end.len() - 1..]).as_bytes()).unwrap_err();
+            let error = read(format!("{hashes}{end}").as_bytes()).unwrap_err();
             assert!(error.ends_with("is larger than 1 MiB"), "{error}");
         }
         assert!(read(b"bs=\xff").unwrap_err().ends_with("is not UTF-8"));
