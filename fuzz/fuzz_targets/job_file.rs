@@ -5,10 +5,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use ringway_cli::bench::job_file;
+use std::path::Path;
 
 fuzz_target!(|text: &str| {
     // `include` yields the same text again, which may start with a section.
-    let mut include = |_: &str, name: &str| Ok((name.to_owned(), text.to_owned()));
+    let mut include = |_: Option<&Path>, name: &str| Ok((name.into(), text.to_owned()));
     match job_file::parse(text, &mut include) {
         Ok(file) => {
             assert!(!file.workloads.is_empty());

@@ -250,7 +250,8 @@ type stats = {
   system_calls : int;  (** system calls made for I/O, also by threads *)
   retries : int;  (** results retried: EINTR, EAGAIN, unrequested ECANCELED *)
   continued : int;  (** short transfers that were continued *)
-  to_threads : int;  (** operations that the backend does not support *)
+  to_threads : int;
+      (** operations that the backend does not support, or whose submission would have waited *)
   late : int;  (** stale completions *)
 }
 

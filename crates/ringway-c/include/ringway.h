@@ -387,7 +387,8 @@ struct ringway_stats {
 	uint64_t system_calls; /* system calls made for I/O, also by threads */
 	uint64_t retries;      /* results retried: EINTR, EAGAIN, unrequested ECANCELED */
 	uint64_t continued;    /* short transfers that were continued */
-	uint64_t to_threads;   /* operations that the backend does not support, run on threads */
+	uint64_t to_threads;   /* operations run on threads: the backend does not support them, or
+	                          submitting them would have waited */
 	uint64_t late;         /* stale completions, of operations that had ended */
 };
 

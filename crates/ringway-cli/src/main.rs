@@ -4,6 +4,7 @@ use clap::Parser;
 use ringway_cli::bench::options::join_switches;
 use ringway_cli::cli::{Cli, Command, generate};
 use ringway_cli::{bench, probe, sum};
+use ringway_measure::text::clean;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -20,7 +21,8 @@ fn main() -> ExitCode {
         Command::Generate { dir } => generate(&dir).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("ringway: {error:#}");
+        // Names of files may have control characters.
+        eprintln!("ringway: {}", clean(&format!("{error:#}")));
         ExitCode::FAILURE
     })
 }

@@ -12,10 +12,10 @@ pub use text::render_text;
 
 use crate::cli::print;
 use anyhow::Context;
+use file_system::observed;
 use ringway_core::device::{AlignmentSource, PathFacts, StorageKind};
 use ringway_core::probe::{self, Machine, PathProbe};
-use ringway_measure::text::clean;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The options of `ringway probe`.
 #[derive(clap::Args, Clone, Debug)]
@@ -37,18 +37,24 @@ pub struct Probe {
     pub path: Option<(PathBuf, PathProbe)>,
 }
 
-/// Whether files have direct I/O. `None` for a directory in which none could be made, and whose
-/// file system has no device to derive it from: tmpfs, overlays and others.
-fn has_direct_io(probed: &PathProbe) -> Option<bool> {
-    let PathFacts { kind, direct, .. } = &probed.facts;
-    let was_tried = *kind != StorageKind::Directory || probed.direct_read.is_some();
-    let is_known = was_tried || direct.source != AlignmentSource::Assumed;
+/// Whether files have direct I/O. `None` if no trial showed it, as in a directory in which no file
+/// could be made, and it can be derived neither from a device (tmpfs, overlays and others have
+/// none) nor from what was observed of the file system.
+fn has_direct_io(probed: &PathProbe, kernel: &str) -> Option<bool> {
+    let PathFacts { kind, direct, file_system, .. } = &probed.facts;
+    let was_tried = match &probed.direct_read {
+        Some(Ok(())) => true,
+        Some(Err(refusal)) => [libc::EINVAL, libc::EOPNOTSUPP].contains(&refusal.errno),
+        None => *kind != StorageKind::Directory,
+    };
+    let is_known = match direct.source {
+        _ if was_tried || *kind == StorageKind::Block => true,
+        AlignmentSource::Statx => true,
+        AlignmentSource::Assumed => false,
+        // The device supports it, and the file system may not.
+        _ => observed(file_system, kernel).is_none_or(|observed| observed.opens_direct()),
+    };
     is_known.then_some(direct.supported)
-}
-
-/// A path in a report, where control characters of its name have no effect.
-fn shown(path: &Path) -> String {
-    clean(&path.to_string_lossy())
 }
 
 /// Probes the machine, and the path if one is given, and prints the report.

@@ -138,7 +138,11 @@ pub fn path(path: impl AsRef<Path>) -> io::Result<PathProbe> {
     let limits = Limits::of_this_process();
     let (direct_read, io_poll) = match open_direct(path, &facts) {
         None => (None, None),
-        Some(Err(error)) => (Some(Err(refused(Feature::DirectIo, &error, &limits))), None),
+        Some(Err(error)) => {
+            // That a directory's files support it was a guess.
+            facts.direct.supported &= facts.kind != StorageKind::Directory;
+            (Some(Err(refused(Feature::DirectIo, &error, &limits))), None)
+        }
         Some(Ok(file)) => {
             // The alignment of the directory was a guess; that of the file is exact.
             facts.direct = direct_alignment(file.as_fd());
@@ -179,12 +183,15 @@ fn open_direct(path: &Path, facts: &PathFacts) -> Option<io::Result<File>> {
         StorageKind::Directory => {
             // If the directory cannot hold an unnamed file (read-only, no permission, network), or
             // the file size limit allows no block, there is nothing to try.
-            let file = options
-                .write(true)
-                .custom_flags(libc::O_TMPFILE | libc::O_DIRECT)
-                .mode(0o600)
-                .open(path)
-                .ok()?;
+            let flags = libc::O_TMPFILE | libc::O_DIRECT;
+            let file = match options.write(true).custom_flags(flags).mode(0o600).open(path) {
+                Ok(file) => file,
+                // The file was made, and does not support direct I/O.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    return Some(Err(error));
+                }
+                Err(_) => return None,
+            };
             let block = sample::pages(block_of(facts.direct));
             if !sample::may_write(block.len()) {
                 return None;

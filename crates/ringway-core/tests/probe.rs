@@ -17,8 +17,11 @@ use ringway_core::probe::{self, Machine, UringSupport};
 use ringway_core::refusal::{Feature, Refusal};
 use ringway_core::{Arena, BackendKind, Options};
 use std::env;
+use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::ptr;
 use std::time::{Duration, Instant};
 
 /// Runs `body` in a child process.
@@ -370,6 +373,42 @@ fn paths() {
 
         let error = probe::path(directory.path().join("none")).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+    });
+}
+
+/// Mounts a ramfs there that this thread alone sees.
+fn mount_ramfs(directory: &CStr) -> io::Result<()> {
+    // SAFETY: the calls take numbers, C strings and null pointers where they may be null.
+    let is_mounted = unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(
+                ptr::null(),
+                c"/".as_ptr(),
+                ptr::null(),
+                libc::MS_REC | libc::MS_PRIVATE,
+                ptr::null(),
+            ) == 0
+            && libc::mount(c"ramfs".as_ptr(), directory.as_ptr(), c"ramfs".as_ptr(), 0, ptr::null())
+                == 0
+    };
+    if is_mounted { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[test]
+fn a_directory_whose_files_have_no_direct_io() {
+    in_child("a_directory_whose_files_have_no_direct_io", || {
+        let directory = tempfile::tempdir().unwrap();
+        let name = CString::new(directory.path().as_os_str().as_bytes()).unwrap();
+        if let Err(error) = mount_ramfs(&name) {
+            return println!("skipped: no ramfs: {error}");
+        }
+        let probed = probe::path(directory.path());
+        // SAFETY: the call takes a C string and a number.
+        assert_eq!(unsafe { libc::umount2(name.as_ptr(), libc::MNT_DETACH) }, 0);
+        let probed = probed.unwrap();
+        let refusal = probed.direct_read.unwrap().unwrap_err();
+        assert_eq!((refusal.feature, refusal.errno), (Feature::DirectIo, libc::EINVAL));
+        assert!(!probed.facts.direct.supported);
     });
 }
 

@@ -23,10 +23,10 @@ pub fn plan(args: &BenchArgs) -> anyhow::Result<(Plan, bool)> {
         match job_text(path)? {
             Some(text) => {
                 let files = &mut jobs.included;
-                let mut include = |from: &str, name: &str| {
-                    let (name, text) = included(path, from, name)?;
-                    files.push(PathBuf::from(&name));
-                    Ok((name, text))
+                let mut include = |from: Option<&Path>, name: &str| {
+                    let (file, text) = included(from.unwrap_or(path), name)?;
+                    files.push(file.clone());
+                    Ok((file, text))
                 };
                 let parsed = job_file::parse(&text, &mut include)
                     .with_context(|| path.display().to_string())?;
@@ -72,21 +72,24 @@ fn job_text(path: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// The name and the text of a file that `from`, or the job file if `from` is empty, includes. As in
-/// fio, it is in the current folder or in the folder of the file that includes it.
-fn included(job_file: &Path, from: &str, name: &str) -> Result<(String, String), String> {
-    let from = if from.is_empty() { job_file } else { Path::new(from) };
-    let sibling = from.with_file_name(name);
-    let path = if Path::new(name).exists() { Path::new(name) } else { &sibling };
-    let text = fs::File::open(path).and_then(|file| {
-        let mut text = String::new();
-        file.take(MAX_JOB_FILE + 1).read_to_string(&mut text)?;
+/// The path and the text of a file that `from` includes. As in fio, it is in the current folder or
+/// in the folder of the file that includes it.
+fn included(from: &Path, name: &str) -> Result<(PathBuf, String), String> {
+    let here = PathBuf::from(name);
+    let path = if here.exists() { here } else { from.with_file_name(name) };
+    let text = fs::File::open(&path).and_then(|file| {
+        let mut bytes = Vec::new();
+        file.take(MAX_JOB_FILE + 1).read_to_end(&mut bytes)?;
         // Without its end it would be another measurement.
-        let is_whole = text.len() as u64 <= MAX_JOB_FILE;
-        is_whole.then_some(text).ok_or_else(|| io::Error::other("is larger than 1 MiB"))
+        if bytes.len() as u64 > MAX_JOB_FILE {
+            return Err(io::Error::other("is larger than 1 MiB"));
+        }
+        String::from_utf8(bytes).map_err(|_| io::Error::other("is not UTF-8"))
     });
-    text.map(|text| (path.display().to_string(), text))
-        .map_err(|error| format!("{}: {error}", path.display()))
+    match text {
+        Ok(text) => Ok((path, text)),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
 }
 
 fn begins_with_section(text: &str) -> bool {
@@ -119,11 +122,18 @@ mod tests {
     fn an_included_file_is_not_cut() {
         let folder = tempfile::tempdir().unwrap();
         let (job_file, large) = (folder.path().join("job.fio"), folder.path().join("large"));
-        for (more, is_read) in [(0, true), (1, false)] {
-            fs::write(&large, vec![b'#'; MAX_JOB_FILE as usize + more]).unwrap();
-            let text = included(&job_file, "", "large");
-            assert_eq!(text.is_ok_and(|(_, text)| text.len() == 1 << 20), is_read);
+        let hashes = "#".repeat(MAX_JOB_FILE as usize);
+        let read = |content: &[u8]| {
+            fs::write(&large, content).unwrap();
+            included(&job_file, "large")
+        };
+        assert_eq!(read(hashes.as_bytes()), Ok((large.clone(), hashes.clone())));
+        // The cut falls between characters, or into one.
+        for end in ["#", "é"] {
+            let error = read(format!("{hashes}{end}").as_bytes()).unwrap_err();
+            assert!(error.ends_with("is larger than 1 MiB"), "{error}");
         }
+        assert!(read(b"bs=\xff").unwrap_err().ends_with("is not UTF-8"));
     }
 
     #[test]

@@ -34,6 +34,7 @@ use entry::Entry;
 use section::Section;
 use settings::Settings;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// The first error in a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,9 +62,9 @@ impl std::error::Error for JobFileError {}
 /// The depth to which included files may include others.
 const MAX_INCLUDES: u32 = 16;
 
-/// Returns the name and the text of an included file, or what is wrong with it. The arguments are
-/// the name of the file that includes it (empty for the job file) and the name in that file.
-pub type Include<'a> = &'a mut dyn FnMut(&str, &str) -> Result<(String, String), String>;
+/// Returns the path and the text of an included file, or what is wrong with it. The arguments are
+/// the path of the file that includes it (`None` for the job file) and the name in that file.
+pub type Include<'a> = &'a mut dyn FnMut(Option<&Path>, &str) -> Result<(PathBuf, String), String>;
 
 /// Reads a fio job file: a workload for each section except `[global]`, in the order of the file.
 ///
@@ -108,7 +109,7 @@ pub fn parse(text: &str, include: Include<'_>) -> Result<Plan, JobFileError> {
             }
         };
         match included(content) {
-            Some(name) => settings.include("", name, line, include, &mut plan, MAX_INCLUDES)?,
+            Some(name) => settings.include(None, name, line, include, &mut plan, MAX_INCLUDES)?,
             None => settings.set(&mut Entry::new(content, line, &mut plan))?,
         }
     }

@@ -72,8 +72,17 @@ fn largest(files: &[JobFiles]) -> u64 {
     files.iter().flatten().flatten().map(|source| source.size).max().unwrap_or(0)
 }
 
-pub fn cache_remark(cache: Cache, workloads: &[Workload], files: &[JobFiles]) -> Option<String> {
-    let is_cached = |w: &Workload| !w.direct && !w.is_null() && w.access.reads();
+/// What `--cache` means for these workloads, which are direct only if their files support that.
+pub fn cache_remark(
+    cache: Cache,
+    is_given: bool,
+    workloads: &[Workload],
+    files: &[JobFiles],
+) -> Option<String> {
+    if !workloads.iter().any(|w| !w.direct && !w.is_null() && w.access.reads()) {
+        let without = "--cache has no effect on direct I/O and on workloads that only write";
+        return is_given.then(|| without.to_owned());
+    }
     let state = match cache {
         Cache::Warm if largest(files) > available_memory() / 2 => {
             "the file is too large for the page cache, which is left as it is"
@@ -82,5 +91,30 @@ pub fn cache_remark(cache: Cache, workloads: &[Workload], files: &[JobFiles]) ->
         Cache::Cold => "the file is dropped from the page cache before each run",
         Cache::Keep => "the page cache is left as it is after the previous run",
     };
-    workloads.iter().any(is_cached).then(|| format!("buffered runs: {state}"))
+    Some(format!("buffered runs: {state}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::workload::{Access, Backend};
+
+    #[test]
+    fn the_cache_matters_to_buffered_reads() {
+        let remark = |is_given, direct, access, backend| {
+            let workload = Workload { direct, access, backend, ..Workload::default() };
+            cache_remark(Cache::Cold, is_given, &[workload], &[])
+        };
+        let read = remark(false, false, Access::RandRead, Backend::Threads).unwrap();
+        assert!(read.starts_with("buffered runs: the file is dropped"), "{read}");
+        for (direct, access, backend) in [
+            (true, Access::RandRead, Backend::Threads),
+            (false, Access::Write, Backend::Threads),
+            (false, Access::RandRead, Backend::Null),
+        ] {
+            let given = remark(true, direct, access, backend).unwrap();
+            assert!(given.starts_with("--cache has no effect"), "{given}");
+            assert_eq!(remark(false, direct, access, backend), None);
+        }
+    }
 }

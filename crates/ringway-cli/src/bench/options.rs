@@ -78,28 +78,28 @@ pub struct BenchArgs {
           help_heading = MATRIX)]
     pub direct: Vec<bool>,
     /// A kernel thread polls the submission queue (uring): 0, 1; without a value: 1
-    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = switch,
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = switch_or_file,
           num_args = 0..=1, require_equals = true, default_missing_value = "1",
           help_heading = MATRIX)]
     pub sqpoll: Vec<bool>,
     /// The kernel polls the device for completions (uring, direct I/O): 0, 1; without a value: 1
-    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = switch,
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = switch_or_file,
           num_args = 0..=1, require_equals = true, default_missing_value = "1",
           help_heading = MATRIX)]
     pub iopoll: Vec<bool>,
     /// Commands to an NVMe disk, without the block layer (uring, direct I/O on /dev/nvme0n1): 0, 1;
     /// without a value: 1
-    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = switch,
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = switch_or_file,
           num_args = 0..=1, require_equals = true, default_missing_value = "1",
           help_heading = MATRIX)]
     pub passthrough: Vec<bool>,
     /// Registered buffers (uring): 0, 1; without a value: 1
-    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = switch,
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = switch_or_file,
           num_args = 0..=1, require_equals = true, default_missing_value = "1",
           help_heading = MATRIX)]
     pub fixed_buffers: Vec<bool>,
     /// Registered files (uring): 0, 1; without a value: 1
-    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = switch,
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = switch_or_file,
           num_args = 0..=1, require_equals = true, default_missing_value = "1",
           help_heading = MATRIX)]
     pub fixed_files: Vec<bool>,
@@ -268,6 +268,11 @@ fn switch(text: &str) -> Result<bool, &'static str> {
     }
 }
 
+/// Of a switch without a value, which a file may follow.
+fn switch_or_file(text: &str) -> Result<bool, String> {
+    switch(text).map_err(|accepted| format!("{accepted} (a file of this name: ./{text})"))
+}
+
 fn size(text: &str) -> Result<u64, &'static str> {
     let size = parse_size(text).filter(|size| (1..=MAX_FILE).contains(size));
     size.ok_or("give a size such as 4096, 4k or 1g")
@@ -355,6 +360,7 @@ pub(super) mod tests {
             ("--runtime 5x", "such as 5s"),
             ("--direct 2", "0, 1 or 0,1"),
             ("--sqpoll 0,2 --size 1m", "0, 1 or 0,1"),
+            ("--iopoll 16397", "a file of this name: ./16397"),
             ("--depth 0", "not in 1..=65536"),
             ("--fsync 1 --fdatasync 1", "cannot be used with"),
             ("--runtime 1s --requests 5", "cannot be used with"),

@@ -65,10 +65,6 @@ pub fn plan(args: &BenchArgs, target: &Target) -> Plan {
             "--read-percent has no effect without mixed workloads (randrw, rw)",
         ),
         (
-            args.cache.is_some() && !any(|w| !w.direct && w.access.reads() && !w.is_null()),
-            "--cache has no effect on direct I/O and on workloads that only write",
-        ),
-        (
             (args.overwrite || args.fill) && matches!(target, Target::Scratch { .. }),
             "--overwrite and --fill have no effect on a scratch file, which is new and filled",
         ),
@@ -245,9 +241,10 @@ mod tests {
                 &["--iopoll needs direct I/O", "--fsync and --fdatasync", "--batch 16 is reduced"],
             ),
             (
+                // (Whether --cache has an effect depends on the files too.)
                 "--depth 4 --backend uring --read-percent 9 --cache cold --overwrite --fill",
                 &[(Backend::Uring, false, false, false, None)],
-                &["--read-percent has no", "--cache has no", "--overwrite and --fill have no"],
+                &["--read-percent has no", "--overwrite and --fill have no"],
             ),
         ] {
             let plan = planned(options);

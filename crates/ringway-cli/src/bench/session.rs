@@ -41,7 +41,7 @@ pub fn run(args: &BenchArgs, command: String) -> anyhow::Result<ExitCode> {
     outputs.protect_files(&[&args.files[..], &plan.included].concat(), &workloads)?;
     let files = prepare(&workloads, args, &scratch_folder, &progress)?;
     let files = use_buffered_where_direct_fails(&mut workloads, files, &mut remarks);
-    remarks.extend(cache_remark(cache, &workloads, &files));
+    remarks.extend(cache_remark(cache, args.cache.is_some(), &workloads, &files));
 
     let mut measurements: Vec<Measurement> = workloads.into_iter().map(Measurement::new).collect();
     let catch = Catch::new();

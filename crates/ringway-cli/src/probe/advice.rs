@@ -1,9 +1,10 @@
 //! What a probe means for programs on this machine: short sentences, the most important first.
 
-use super::{Probe, has_direct_io, shown};
+use super::{Probe, has_direct_io};
 use ringway_core::device::{DeviceFacts, PathFacts, StorageKind};
 use ringway_core::probe::{Machine, PathProbe, UringSupport};
 use ringway_core::refusal::bytes_text;
+use ringway_measure::text::clean;
 use std::path::Path;
 
 /// Below this number of free requests of Linux AIO, a program with a queue for each core may run
@@ -17,9 +18,10 @@ const FEW_DESCRIPTORS: u64 = 1024;
 pub(super) fn advice(probe: &Probe) -> Vec<String> {
     let mut advice = of_machine(&probe.machine);
     if let Some((path, probed)) = &probe.path {
-        advice.extend(of_path(path, probed));
+        advice.extend(of_path(path, probed, &probe.machine.kernel));
     }
-    advice
+    // Names of files and file systems may have control characters.
+    advice.iter().map(|line| clean(line)).collect()
 }
 
 fn of_machine(machine: &Machine) -> Vec<String> {
@@ -98,17 +100,17 @@ fn fixed_buffers(uring: &UringSupport) -> Option<String> {
     })
 }
 
-fn of_path(path: &Path, probed: &PathProbe) -> Vec<String> {
+fn of_path(path: &Path, probed: &PathProbe, kernel: &str) -> Vec<String> {
     let PathFacts { kind, direct, device, file_system, .. } = &probed.facts;
     let mut advice = Vec::new();
     if let Some(reason) = &probed.in_use {
-        advice.push(format!("Do not write to {}: {reason}.", shown(path)));
+        advice.push(format!("Do not write to {}: {reason}.", path.display()));
     }
     if !matches!(kind, StorageKind::Regular | StorageKind::Block | StorageKind::Directory) {
         return advice;
     }
     let what = if *kind == StorageKind::Directory { "files here" } else { "this file" };
-    match has_direct_io(probed) {
+    match has_direct_io(probed, kernel) {
         Some(true) => advice.push(format!(
             "Align direct I/O: buffers to {} bytes, offsets and lengths to {} bytes.",
             direct.memory_align, direct.offset_align

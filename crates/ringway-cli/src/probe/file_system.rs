@@ -60,6 +60,11 @@ const QUESTIONS: &[(&str, Answer)] = &[
 ];
 
 impl Observed {
+    /// Whether files could be opened with `O_DIRECT` in every row.
+    pub(super) fn opens_direct(&self) -> bool {
+        self.rows.iter().all(|row| row.cell("direct open").is_none_or(|answer| answer == "yes"))
+    }
+
     /// The answers, as far as there are some. Where the rows of the type differ, or some have no
     /// answer, each is named.
     pub(super) fn answers(&self) -> Vec<(&'static str, String)> {

@@ -123,7 +123,7 @@ fn about_path(path: &Path, probed: &PathProbe, kernel: &str) -> Value {
         "kind": probed.facts.kind.to_string(),
         "file_system": probed.facts.file_system,
         "direct_io": {
-            "supported": has_direct_io(probed),
+            "supported": has_direct_io(probed, kernel),
             "memory_align": memory_align,
             "offset_align": offset_align,
             "source": source.to_string(),
@@ -217,6 +217,42 @@ mod tests {
         assert_eq!(parsed(&probe)["path"]["direct_io"]["supported"], Value::Null);
         probe.path.as_mut().unwrap().1.facts.kind = StorageKind::Regular;
         assert_eq!(parsed(&probe)["path"]["direct_io"]["supported"], true);
+    }
+
+    #[test]
+    fn direct_io_is_known_by_a_trial_or_by_what_was_observed() {
+        let supported = |kind, file_system: &str, source, direct_read, supported| {
+            let mut probe = samples::available();
+            let (_, path) = probe.path.as_mut().unwrap();
+            path.facts.kind = kind;
+            path.facts.file_system = file_system.to_owned();
+            (path.facts.direct.source, path.facts.direct.supported) = (source, supported);
+            path.direct_read = direct_read;
+            parsed(&probe)["path"]["direct_io"]["supported"].as_bool()
+        };
+        let refused = |errno| Some(Err(samples::refusal(Feature::DirectIo, errno)));
+        use AlignmentSource::{Assumed, BlockDevice, Driver, Statx};
+        use StorageKind::{Block, Directory, Regular};
+        for (kind, file_system, source, direct_read, is_supported, expected) in [
+            // A file is made in the directory, or cannot be opened.
+            (Directory, "ramfs", Assumed, refused(libc::EINVAL), false, Some(false)),
+            (Directory, "overlay", Assumed, None, false, None),
+            // A file of others may not be read.
+            (Regular, "tmpfs", Assumed, refused(libc::EACCES), false, None),
+            (Regular, "ramfs", Assumed, refused(libc::EINVAL), false, Some(false)),
+            (Regular, "ext4", Statx, refused(libc::EACCES), true, Some(true)),
+            (Regular, "squashfs", BlockDevice, refused(libc::EACCES), true, None),
+            (Block, "ramfs", BlockDevice, refused(libc::EACCES), true, Some(true)),
+            // Nothing can be made in a read-only directory.
+            (Directory, "ext4", BlockDevice, None, true, Some(true)),
+            (Directory, "ext4", Driver, None, true, Some(true)),
+            (Directory, "iso9660", BlockDevice, None, true, Some(true)),
+            (Directory, "squashfs", BlockDevice, None, true, None),
+            (Directory, "erofs", BlockDevice, None, true, None),
+        ] {
+            let found = supported(kind, file_system, source, direct_read, is_supported);
+            assert_eq!(found, expected, "{kind}, {file_system}");
+        }
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use super::advice::advice;
 use super::file_system::observed;
-use super::{Probe, has_direct_io, shown};
+use super::{Probe, has_direct_io};
 use ringway_core::device::{AtomicWriteUnit, StorageKind};
 use ringway_core::probe::{
     Capability, KaioSupport, Limit, Limits, Machine, PathProbe, UringSupport,
 };
 use ringway_core::refusal::{Feature, Refusal, bytes_text, errno_text};
-use ringway_measure::text::wrap;
+use ringway_measure::text::{clean, wrap};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub fn render_text(probe: &Probe) -> String {
         sections.push(about_kaio(kaio));
     }
     if let Some((path, probed)) = &probe.path {
-        sections.push(about_path(path, probed));
+        sections.push(about_path(path, probed, &machine.kernel));
         sections.extend(about_file_system(&probed.facts.file_system, &machine.kernel));
     }
     let mut text = String::new();
@@ -88,12 +88,13 @@ impl Section {
         }
     }
 
+    /// Control characters, as names of files and file systems may have them, have no effect.
     fn render(&self, text: &mut String) {
-        let _ = writeln!(text, "{}", self.title);
+        let _ = writeln!(text, "{}", clean(&self.title));
         let width = self.rows.iter().map(|row| row.label.chars().count()).max().unwrap_or(0);
         let mut explained: &[(&str, String)] = &[];
         for row in &self.rows {
-            *text += &wrap(&format!("  {:width$}  ", row.label), &row.value);
+            *text += &wrap(&format!("  {:width$}  ", row.label), &clean(&row.value));
             // Consecutive refusals with the same reason share one explanation.
             if row.notes == explained {
                 continue;
@@ -262,21 +263,24 @@ fn about_kaio(kaio: &KaioSupport) -> Section {
     section
 }
 
-fn about_path(path: &Path, probed: &PathProbe) -> Section {
+fn about_path(path: &Path, probed: &PathProbe, kernel: &str) -> Section {
     let facts = &probed.facts;
-    let mut section = Section::new(format!("Path {}", shown(path)));
+    let mut section = Section::new(format!("Path {}", path.display()));
     section.row("kind", facts.kind.to_string());
     section.row("file system", &facts.file_system);
     let direct = facts.direct;
     section.row(
         "direct I/O",
-        match has_direct_io(probed) {
+        match has_direct_io(probed, kernel) {
             Some(true) => format!(
                 "memory aligned to {}, offset and length to {} ({})",
                 direct.memory_align, direct.offset_align, direct.source
             ),
             Some(false) => "not supported".to_owned(),
-            None => "unknown for this directory: probe a file in it".to_owned(),
+            None if facts.kind == StorageKind::Directory => {
+                "unknown for this directory: probe a file in it".to_owned()
+            }
+            None => "unknown: no direct read could be made".to_owned(),
         },
     );
     section.row(
@@ -451,12 +455,19 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_of_a_path_have_no_effect() {
+    fn control_characters_of_names_have_no_effect() {
         let mut probe = samples::available();
         let (path, probed) = probe.path.as_mut().unwrap();
-        (*path, probed.in_use) = ("/dev/\x1b[31m".into(), Some("mounted".to_owned()));
+        *path = "/dev/\x1b[31m".into();
+        probed.in_use = Some("vda is mounted on /\x1b[32m".to_owned());
+        probed.facts.file_system = "fuse.\x1b[33m".to_owned();
+        probed.facts.direct.supported = false;
         let text = render_text(&probe);
-        assert!(text.matches("/dev/\u{fffd}[31m").count() == 2 && !text.contains('\x1b'), "{text}");
+        assert!(!text.contains('\x1b'), "{text}");
+        // The type has a section of its own.
+        for (name, times) in [("/dev/\u{fffd}[31m", 2), ("/\u{fffd}[32m", 2), ("\u{fffd}[33m", 3)] {
+            assert_eq!(text.matches(name).count(), times, "{text}");
+        }
     }
 
     #[test]

@@ -28,7 +28,8 @@ pub struct Stats {
     pub retries: u64,
     /// Short transfers that were continued.
     pub continued: u64,
-    /// Operations that fell back to ringway's threads because the backend does not support them.
+    /// Operations that fell back to ringway's threads: the backend does not support them, or
+    /// submitting them would have waited.
     pub to_threads: u64,
     /// How often the kernel refused to submit or reap for the queue as a whole. The queue tries
     /// again, and nothing is lost.

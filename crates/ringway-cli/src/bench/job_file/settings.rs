@@ -5,6 +5,7 @@ use super::{Include, JobFileError, content, included, keys};
 use crate::bench::plan::Plan;
 use crate::bench::workload::{Access, Backend, Workload};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 /// fio's default for `randseed`.
@@ -55,7 +56,7 @@ impl Settings {
     /// Reads the lines of an included file. Errors have the line that includes it.
     pub(super) fn include(
         &mut self,
-        from: &str,
+        from: Option<&Path>,
         name: &str,
         line: usize,
         include: Include<'_>,
@@ -67,11 +68,11 @@ impl Settings {
         if depth == 0 {
             return Err(refuse(format!("`{name}` is included by a file that it includes")));
         }
-        let (name, text) = include(from, name).map_err(refuse)?;
+        let (path, text) = include(from, name).map_err(refuse)?;
         for (number, text) in (1..).zip(text.lines()) {
             let inside = |error: JobFileError| JobFileError {
                 line,
-                message: format!("in {name}, line {number}: {}", error.message),
+                message: format!("in {}, line {number}: {}", path.display(), error.message),
                 ..error
             };
             let content = content(text, line, plan).map_err(inside)?;
@@ -79,7 +80,7 @@ impl Settings {
                 return Err(inside(refuse("an included file has no sections".to_owned())));
             }
             if let Some(inner) = included(content) {
-                self.include(&name, inner, line, include, plan, depth - 1)?;
+                self.include(Some(&path), inner, line, include, plan, depth - 1)?;
             } else if !content.is_empty() {
                 self.set(&mut Entry::new(content, line, plan)).map_err(inside)?;
             }

@@ -8,7 +8,6 @@ use crate::bench::workload::{
     Access, Advice, Amount, Backend, Pause, Rate, Sizes, Stop, Sync, Target, Workload,
 };
 use clap::ValueEnum;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// The two job files of a published comparison of Linux AIO with io_uring. The second has a
@@ -274,13 +273,16 @@ fn globals_apply_to_later_sections() {
 
 #[test]
 fn included_files_belong_to_their_section() {
-    let mut include = |from: &str, name: &str| match (from, name) {
-        ("", "a.fio") => Ok(("dir/a.fio".to_owned(), "bs=8k\n\ninclude b.fio ; too\n".to_owned())),
-        ("dir/a.fio", "b.fio") => Ok(("dir/b.fio".to_owned(), "iodepth=3\n".to_owned())),
-        ("", "section") => Ok(("section".to_owned(), "bs=1k\n[x]\n".to_owned())),
-        ("", "wrong") => Ok(("wrong".to_owned(), "# fine\nbs=x\n".to_owned())),
-        (_, "self") => Ok(("self".to_owned(), "include self\n".to_owned())),
-        _ => Err("is not there".to_owned()),
+    let mut include = |from: Option<&Path>, name: &str| {
+        let (path, text) = match (from.and_then(Path::to_str), name) {
+            (None, "a.fio") => ("dir/a.fio", "bs=8k\n\ninclude b.fio ; too\n"),
+            (Some("dir/a.fio"), "b.fio") => ("dir/b.fio", "iodepth=3\n"),
+            (None, "section") => ("section", "bs=1k\n[x]\n"),
+            (None, "wrong") => ("wrong", "# fine\nbs=x\n"),
+            (_, "self") => ("self", "include self\n"),
+            _ => return Err("is not there".to_owned()),
+        };
+        Ok((PathBuf::from(path), text.to_owned()))
     };
     let text = "[global]\nsize=1m\nioengine=libaio\n[a]\ninclude a.fio\n[b]\nstonewall\n";
     let file = super::parse(text, &mut include).unwrap();
