@@ -3,8 +3,9 @@
 use ringway_core::{OwnerProcess, run_in_background};
 use std::ops::{Deref, DerefMut};
 
-/// Drops what it holds on a thread in the background: the last close of a file without a name frees
-/// all that was written. A forked child drops its copy in place, since its parent's file stays open.
+/// Drops what it holds on a thread in the background: the last close of a file without a name
+/// frees all that was written. A forked child drops its copy in place: it starts no thread for a
+/// file that its parent keeps open.
 #[derive(Debug)]
 pub(crate) struct InBackground<T: Send + 'static> {
     /// `None` once it was taken out.
