@@ -2,10 +2,12 @@
 
 use crate::config::Durability;
 use crate::error::{failed, failed_unless};
+use crate::exclusive::Exclusive;
 use crate::flush::flush;
 use crate::metadata::{of_file, write_user};
 use crate::publication::Target;
 use crate::write::write_all;
+use futures::future::BoxFuture;
 use opendal_core::{Buffer, Error, ErrorKind, Metadata, Result};
 use ringway::fs::{File, OpenOptions};
 use std::io;
@@ -17,6 +19,8 @@ pub(crate) struct Append {
     /// The file that an exclusive append has created. A call whose future was dropped leaves it
     /// here.
     created: Arc<Mutex<Option<File>>>,
+    /// A close whose future was dropped goes on here, since each of its errors is reported once.
+    closing: Option<Exclusive<BoxFuture<'static, Result<Metadata>>>>,
     has_written: bool,
     /// How much of the last piece is in the object, or whether that is durable, is not known: a
     /// future was dropped, or failed.
@@ -25,10 +29,20 @@ pub(crate) struct Append {
 
 impl Append {
     pub(crate) fn new() -> Self {
-        Self { file: None, created: Arc::default(), has_written: false, is_uncertain: false }
+        Self {
+            file: None,
+            created: Arc::default(),
+            closing: None,
+            has_written: false,
+            is_uncertain: false,
+        }
     }
 
     pub(crate) async fn write(&mut self, target: &Target, content: Buffer) -> Result<()> {
+        if self.closing.is_some() {
+            let message = "the writer is being closed";
+            return Err(Error::new(ErrorKind::Unexpected, message).set_permanent());
+        }
         let file = self.file(target).await?;
         (self.has_written, self.is_uncertain) = (true, true);
         // A repetition would append a part twice.
@@ -40,24 +54,12 @@ impl Append {
 
     pub(crate) async fn close(&mut self, target: &Target) -> Result<Metadata> {
         let file = self.file(target).await?;
-        let disk = &target.disk;
-        if disk.durability != Durability::None
-            && let Err(error) = file.sync_all().await
-        {
-            // What the next sync does not report may be lost all the same.
-            self.is_uncertain = true;
-            return Err(failed("sync the file")(error).set_permanent());
-        }
-        let found = match disk.call("close the file", move || flush(&file)).await? {
-            Ok(found) => found,
-            Err(error) => {
-                self.is_uncertain = true;
-                return Err(failed("close the file")(error).set_permanent());
-            }
-        };
-        let synced = disk.sync_names(target.path.parent()).await;
-        self.is_uncertain = synced.as_ref().is_err_and(|error| !error.is_temporary());
-        synced.map(|()| of_file(&found))
+        let begin = || Exclusive::new(Box::pin(close(file, target.clone())) as BoxFuture<_>);
+        let closed = self.closing.get_or_insert_with(begin).get_mut().await;
+        self.closing = None;
+        // What a repetition does not report may be lost all the same.
+        self.is_uncertain = closed.as_ref().is_err_and(|error| !error.is_temporary());
+        closed
     }
 
     pub(crate) fn abort(&mut self) -> Result<()> {
@@ -110,6 +112,20 @@ impl Append {
         };
         target.disk.engine.call(create).await.map_err(failed_unless(true, "open"))
     }
+}
+
+/// Makes what was appended durable, as far as that is wanted. Errors: temporary ones say nothing of
+/// the data.
+async fn close(file: File, target: Target) -> Result<Metadata> {
+    let disk = &target.disk;
+    if disk.durability != Durability::None {
+        let synced = file.sync_all().await;
+        synced.map_err(|error| failed("sync the file")(error).set_permanent())?;
+    }
+    let closed = disk.call("close the file", move || flush(&file)).await?;
+    let found = closed.map_err(|error| failed("close the file")(error).set_permanent())?;
+    disk.sync_names(target.path.parent()).await?;
+    Ok(of_file(&found))
 }
 
 async fn open(target: &Target) -> Result<File> {

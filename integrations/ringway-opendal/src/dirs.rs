@@ -140,11 +140,13 @@ mod tests {
     fn a_bounded_number_is_known() {
         let root = tempfile::tempdir().unwrap();
         let dirs = Dirs::new(root.path(), true);
-        for number in 0..=MAX_KNOWN {
-            let dir = root.path().join(number.to_string());
-            dirs.create(&dir).unwrap();
-            dirs.sync_above(&dir).unwrap();
-        }
+        let dir = root.path().join("dir");
+        dirs.create(&dir).unwrap();
+        let known = identity(&dir).unwrap();
+        let others = (0..MAX_KNOWN).map(|number| (root.path().join(number.to_string()), known));
+        dirs.durable().unwrap().extend(others);
+        dirs.sync_above(&dir).unwrap();
+        assert!(dirs.is_known(&dir, known));
         assert!(dirs.durable().unwrap().len() <= MAX_KNOWN);
     }
 }

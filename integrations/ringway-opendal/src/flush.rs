@@ -16,6 +16,10 @@ use std::os::fd::AsFd;
 pub(crate) fn flush(file: &File) -> io::Result<io::Result<Metadata>> {
     // The file itself stays open, since one without a name is given one while it is.
     let duplicate = std::fs::File::from(file.as_fd().try_clone_to_owned()?);
-    let metadata = duplicate.metadata()?;
-    Ok(ringway_core::close(duplicate.into()).map(|()| metadata))
+    let metadata = duplicate.metadata();
+    // Whatever the metadata's error: that of the close is reported once.
+    Ok(match ringway_core::close(duplicate.into()) {
+        Ok(()) => Ok(metadata?),
+        Err(lost) => Err(lost),
+    })
 }

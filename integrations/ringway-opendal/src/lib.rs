@@ -81,6 +81,7 @@ mod disk;
 mod error;
 mod exclusive;
 mod flush;
+mod in_background;
 mod list;
 mod metadata;
 mod publication;

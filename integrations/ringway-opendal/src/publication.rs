@@ -5,15 +5,15 @@ use crate::disk::Disk;
 use crate::error::{failed, failed_unless, is_temporary};
 use crate::exclusive::Exclusive;
 use crate::flush::flush;
+use crate::in_background::InBackground;
 use crate::metadata::of_file;
 use crate::staged::{Access, StagedFile, StagedName};
 use futures::future::BoxFuture;
 use opendal_core::{Buffer, Error, ErrorKind, Metadata, Result};
 use ringway::fs::File;
-use ringway_core::run_in_background;
 use std::io;
 use std::mem::replace;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The object that a write makes.
@@ -28,11 +28,10 @@ pub(crate) struct Target {
 
 impl Target {
     /// Creates the file with the beginning of its content.
-    pub(crate) async fn begin(&self, content: Buffer) -> Result<(File, StagedName)> {
+    pub(crate) async fn begin(&self, content: Buffer) -> Result<StagedFile> {
         let target = self.clone();
         let create = move || target.create(content, Access::Usual);
-        let StagedFile { file, name } = self.disk.call("create the file", create).await?;
-        Ok((file, name))
+        self.disk.call("create the file", create).await
     }
 
     /// Blocks.
@@ -49,18 +48,22 @@ pub(crate) struct Publication {
 
 enum Step {
     /// The content is to be synced.
-    Sync(File, StagedName),
+    Sync(StagedFile),
     /// Writes whose futures were dropped are to end.
-    Drain(Exclusive<BoxFuture<'static, io::Result<std::fs::File>>>, StagedName),
+    Drain(InBackground<Drain>, StagedName),
     /// The file is to get its name.
     Name(Arc<Mutex<Naming>>),
-    /// The name is to be made durable.
-    Directories(Named),
+    /// The name is to be made durable. A sync whose future was dropped goes on here, since the
+    /// kernel reports its error once.
+    Directories(Named, Option<Exclusive<BoxFuture<'static, Result<()>>>>),
     /// The object has its name. A sync has failed, so whether that is durable is not known.
     Unsynced,
     /// The file is gone.
     Failed,
 }
+
+/// Ends when no write is in flight any more.
+type Drain = Exclusive<BoxFuture<'static, io::Result<std::fs::File>>>;
 
 /// What the call that names the file is about: if its future is dropped, it still ends.
 enum Naming {
@@ -79,10 +82,10 @@ struct Named {
 
 impl Publication {
     /// Of a file that is completely written. No other clone of it may exist.
-    pub(crate) fn of_file(target: Target, file: File, name: StagedName) -> Self {
+    pub(crate) fn of_file(target: Target, staged: StagedFile) -> Self {
         let step = match target.disk.durability {
-            Durability::None => drain(file, name),
-            Durability::Content | Durability::Full => Step::Sync(file, name),
+            Durability::None => drain(staged),
+            Durability::Content | Durability::Full => Step::Sync(staged),
         };
         Self { target, step }
     }
@@ -96,10 +99,10 @@ impl Publication {
     pub(crate) async fn finish(&mut self) -> Result<Metadata> {
         loop {
             let failure = match &mut self.step {
-                Step::Sync(file, _) => match file.sync_all().await {
+                Step::Sync(staged) => match staged.file.sync_all().await {
                     Ok(()) => {
-                        if let Step::Sync(file, name) = replace(&mut self.step, Step::Failed) {
-                            self.step = drain(file, name);
+                        if let Step::Sync(staged) = replace(&mut self.step, Step::Failed) {
+                            self.step = drain(staged);
                         }
                         continue;
                     }
@@ -108,9 +111,10 @@ impl Publication {
                 },
                 Step::Drain(file, _) => match file.get_mut().await {
                     Ok(file) => {
-                        if let Step::Drain(_, name) = replace(&mut self.step, Step::Failed) {
+                        if let Step::Drain(ended, name) = replace(&mut self.step, Step::Failed) {
+                            drop(ended.into_inner());
                             let file = File::from_fd(file.into(), &self.target.disk.engine);
-                            let staged = StagedFile { file, name };
+                            let staged = StagedFile::new(file, name);
                             self.step = Step::Name(Arc::new(Mutex::new(Naming::File(staged))));
                         }
                         continue;
@@ -123,11 +127,13 @@ impl Publication {
                     let named =
                         named.map_err(failed_unless(self.target.exclusive, "name the file"))?;
                     let lost = |error| failed("close the file")(error).set_permanent();
-                    self.step = Step::Directories(named.map_err(lost)?);
+                    self.step = Step::Directories(named.map_err(lost)?, None);
                     continue;
                 }
-                Step::Directories(named) => {
-                    let synced = self.target.disk.sync_names(Some(&named.dir)).await;
+                Step::Directories(named, sync) => {
+                    let (disk, dir) = (&self.target.disk, &named.dir);
+                    let synced = sync.get_or_insert_with(|| begin_sync(disk, dir)).get_mut().await;
+                    *sync = None;
                     let synced = synced.map(|()| named.metadata.clone());
                     if synced.as_ref().is_err_and(|error| !error.is_temporary()) {
                         // What the next sync does not report may be lost all the same.
@@ -162,32 +168,29 @@ impl Publication {
                     false => Err(published()),
                 }
             }
-            Step::Directories(_) | Step::Unsynced => Err(published()),
+            Step::Directories(..) | Step::Unsynced => Err(published()),
             Step::Failed => Ok(()),
         }
     }
 
     async fn remove(&mut self) -> Result<()> {
         match replace(&mut self.step, Step::Failed) {
-            Step::Sync(file, name) => name.discard(file, &self.target.disk).await,
+            Step::Sync(staged) => staged.name.discard(staged.file, &self.target.disk).await,
             Step::Drain(file, name) => name.discard(file, &self.target.disk).await,
-            Step::Name(_) | Step::Directories(_) | Step::Unsynced | Step::Failed => Ok(()),
+            Step::Name(_) | Step::Directories(..) | Step::Unsynced | Step::Failed => Ok(()),
         }
     }
 }
 
-/// The last close of a file without a name frees all that was written, which takes long.
-impl Drop for Publication {
-    fn drop(&mut self) {
-        match replace(&mut self.step, Step::Failed) {
-            Step::Directories(_) | Step::Unsynced | Step::Failed => {}
-            step => run_in_background(move || drop(step)),
-        }
-    }
+fn drain(staged: StagedFile) -> Step {
+    let file = staged.file.into_inner();
+    let drain = Exclusive::new(Box::pin(file.into_std()) as BoxFuture<_>);
+    Step::Drain(InBackground::new(drain), staged.name)
 }
 
-fn drain(file: File, name: StagedName) -> Step {
-    Step::Drain(Exclusive::new(Box::pin(file.into_std())), name)
+fn begin_sync(disk: &Arc<Disk>, dir: &Path) -> Exclusive<BoxFuture<'static, Result<()>>> {
+    let (disk, dir) = (disk.clone(), dir.to_owned());
+    Exclusive::new(Box::pin(async move { disk.sync_names(Some(&dir)).await }))
 }
 
 /// Gives the file its name, if it has not got it yet. Blocks. An inner error is that of a close.
@@ -198,7 +201,7 @@ fn name(target: &Target, naming: &Mutex<Naming>) -> io::Result<io::Result<Named>
         Ok(Ok(named)) => {
             if let Naming::File(staged) = replace(&mut *naming, Naming::Named(named.clone())) {
                 // Closed here, where that may wait.
-                drop(std::fs::File::try_from(staged.file));
+                drop(std::fs::File::try_from(staged.file.into_inner()));
             }
         }
         Err(error) if is_temporary(error) => {}
@@ -228,7 +231,7 @@ fn take_name(target: &Target, naming: &mut Naming) -> io::Result<io::Result<Name
 /// Removes the file. Blocks.
 fn fail(naming: &mut Naming) {
     if let Naming::File(staged) = replace(naming, Naming::Failed) {
-        staged.name.remove();
+        staged.remove();
     }
 }
 

@@ -4,7 +4,7 @@ use crate::disk::Disk;
 use crate::error::{failed, failed_unless, not_found};
 use crate::metadata::copy_user;
 use crate::publication::{Publication, Target};
-use crate::staged::{Access, StagedFile, rename};
+use crate::staged::{Access, rename};
 use opendal_core::{Buffer, Error, Metadata, Result};
 use ringway::fs::File;
 use rustix::fs::{Mode, OFlags, open};
@@ -34,13 +34,13 @@ pub(crate) async fn copy(from: PathBuf, to: Target) -> Result<Metadata> {
         match copy_all(source, &staged.file, &is_wanted) {
             Ok(()) => Ok(staged),
             Err(error) => {
-                staged.name.remove();
+                staged.remove();
                 Err(error)
             }
         }
     };
-    let StagedFile { file, name } = to.disk.call("copy", copy).await?;
-    Publication::of_file(to, file, name).finish().await
+    let staged = to.disk.call("copy", copy).await?;
+    Publication::of_file(to, staged).finish().await
 }
 
 /// Blocks, but not for the other end of a FIFO.

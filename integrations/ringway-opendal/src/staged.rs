@@ -1,6 +1,7 @@
 //! A file that becomes an object when it gets the object's name. All functions block.
 
 use crate::disk::Disk;
+use crate::in_background::InBackground;
 use crate::metadata::write_user;
 use bytes::Buf;
 use opendal_core::Buffer;
@@ -48,7 +49,7 @@ impl Access {
 /// A file without the name of its object. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct StagedFile {
-    pub(crate) file: File,
+    pub(crate) file: InBackground<File>,
     pub(crate) name: StagedName,
 }
 
@@ -64,6 +65,10 @@ pub(crate) struct StagedName {
 }
 
 impl StagedFile {
+    pub(crate) fn new(file: File, name: StagedName) -> Self {
+        Self { file: InBackground::new(file), name }
+    }
+
     /// Creates a file that is to become the object at this path, with the user's metadata and the
     /// beginning of its content. `exclusive`: only if nothing will have that name. Otherwise it
     /// will replace what is there, if necessary behind symbolic links, and gets its permissions,
@@ -96,7 +101,7 @@ impl StagedFile {
         };
         let (file, name) = staged;
         match fill(&file, old, access, user, content) {
-            Ok(()) => Ok(Self { file: File::from_fd(file.into(), &disk.engine), name }),
+            Ok(()) => Ok(Self::new(File::from_fd(file.into(), &disk.engine), name)),
             Err(error) => {
                 name.remove();
                 Err(error)
@@ -138,6 +143,12 @@ impl StagedFile {
         }
     }
 
+    /// Removes it.
+    pub(crate) fn remove(self) {
+        self.name.remove();
+        drop(self.file.into_inner());
+    }
+
     fn take_name(&mut self, exclusive: bool) -> io::Result<()> {
         let StagedName { path, dir, object, .. } = &mut self.name;
         if path.is_none() {
@@ -168,6 +179,8 @@ fn fill(
     user: &[(String, String)],
     content: Buffer,
 ) -> io::Result<()> {
+    // First: the permissions may be such that nobody may write it.
+    write_user(file, user)?;
     if let Some(old) = old {
         let new = file.metadata()?;
         if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
@@ -179,7 +192,6 @@ fn fill(
             file.set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
         }
     }
-    write_user(file, user)?;
     write_all(file, content)
 }
 
@@ -201,12 +213,12 @@ impl StagedName {
     /// Removes the file on another thread, and drops there what holds it open. Does not block.
     pub(crate) async fn discard<T: Send + 'static>(
         self,
-        file: T,
+        file: InBackground<T>,
         disk: &Disk,
     ) -> Result<(), opendal_core::Error> {
         let remove = move || {
             self.remove();
-            drop(file);
+            drop(file.into_inner());
             Ok(())
         };
         disk.call("remove the file", remove).await
@@ -216,8 +228,14 @@ impl StagedName {
 impl Drop for StagedName {
     fn drop(&mut self) {
         if let Some(path) = self.path.take().filter(|_| self.owner.is_current()) {
-            // Nobody waits for the removal, so there is nobody to report an error to.
-            run_in_background(move || drop(std::fs::remove_file(path)));
+            // A child that is forked meanwhile inherits the call.
+            let owner = OwnerProcess::current();
+            run_in_background(move || {
+                if owner.is_current() {
+                    // Nobody waits for the removal, so there is nobody to report an error to.
+                    let _ = std::fs::remove_file(path);
+                }
+            });
         }
     }
 }
@@ -310,6 +328,7 @@ fn write_all(mut file: &fs::File, mut content: Buffer) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::in_background::Probe;
 
     fn names(dir: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(dir).unwrap();
@@ -379,6 +398,45 @@ mod tests {
         assert_eq!(mode(&old, Access::Usual), 0o640);
         let usual = fs::File::create(root.path().join("usual")).unwrap();
         assert_eq!(mode(&new, Access::Usual), usual.metadata().unwrap().mode() & 0o777);
+    }
+
+    /// The last close of a file without a name frees all that was written.
+    #[test]
+    fn a_removal_that_never_begins_drops_nothing_here() {
+        let root = tempfile::tempdir().unwrap();
+        let engine = ringway::Engine::global().unwrap().clone();
+        let disk = Disk::new(engine, root.path().to_owned(), None, crate::Durability::None);
+        let object = root.path().join("object");
+        let (_, name) = StagedFile::empty(&disk, root.path(), &object, Access::Usual).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        drop(name.discard(InBackground::new(Probe(sender)), &disk));
+        let dropped = receiver.recv_timeout(std::time::Duration::from_secs(20));
+        assert_ne!(dropped.unwrap(), std::thread::current().id());
+    }
+
+    /// Nobody may write to the file then, not even the user's metadata, but by its descriptor.
+    #[test]
+    fn a_file_that_may_only_be_read_is_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let old = root.path().join("old");
+        fs::write(&old, "old").unwrap();
+        fs::set_permissions(&old, Permissions::from_mode(0o444)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            // The thread ends with the test.
+            let user = rustix::process::Uid::from_raw(1000);
+            for path in [root.path(), old.as_path()] {
+                std::os::unix::fs::chown(path, Some(1000), None).unwrap();
+            }
+            rustix::thread::set_thread_uid(user).unwrap();
+        }
+        let engine = ringway::Engine::global().unwrap().clone();
+        let disk = Disk::new(engine, root.path().to_owned(), None, crate::Durability::None);
+        let user = [("key".to_owned(), "value".to_owned())];
+        let content = Buffer::from("new");
+        let staged = StagedFile::create(&disk, &old, false, &user, content, Access::Usual);
+        staged.unwrap().publish(&disk, false).unwrap();
+        assert_eq!(fs::read(&old).unwrap(), b"new");
+        assert_eq!(old.metadata().unwrap().mode() & 0o777, 0o444);
     }
 
     #[test]

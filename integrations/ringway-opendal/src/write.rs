@@ -5,12 +5,11 @@ use crate::config::Durability;
 use crate::disk::Disk;
 use crate::error::failed;
 use crate::publication::{Publication, Target};
-use crate::staged::StagedName;
+use crate::staged::StagedFile;
 use bytes::Bytes;
 use opendal_core::raw::{OpWrite, oio};
 use opendal_core::{Buffer, Error, ErrorKind, Executor, Metadata, MetadataBuilder, Result};
 use ringway::fs::File;
-use ringway_core::run_in_background;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,15 +85,14 @@ impl oio::Write for FsWriter {
                     if target.disk.durability == Durability::None {
                         Publication::of_content(target, content)
                     } else {
-                        let (file, name) = target.begin(content).await?;
-                        Publication::of_file(target, file, name)
+                        let staged = target.begin(content).await?;
+                        Publication::of_file(target, staged)
                     }
                 }
                 State::Staged(writer, file) => {
                     // Ends the writes.
                     writer.close().await?;
-                    let (file, name) = file.take().ok_or_else(ended)?;
-                    Publication::of_file(target, file, name)
+                    Publication::of_file(target, file.take().ok_or_else(ended)?)
                 }
                 State::Closing(publication) => break publication.finish().await?,
                 State::Appending(append) => break append.close(&target).await?,
@@ -110,7 +108,7 @@ impl oio::Write for FsWriter {
         match &mut self.state {
             State::Staged(writer, file) => {
                 writer.abort().await?;
-                if let Some((file, name)) = file.take() {
+                if let Some(StagedFile { file, name }) = file.take() {
                     name.discard(file, &self.target.disk).await?;
                 }
             }
@@ -126,31 +124,20 @@ impl oio::Write for FsWriter {
 
 /// A file whose pieces are written; `None` once that has ended.
 #[derive(Clone)]
-struct SharedFile(Arc<Mutex<Pieces>>);
-
-struct Pieces(Option<(File, StagedName)>);
-
-/// The last close of a file without a name frees all that was written, which takes long.
-impl Drop for Pieces {
-    fn drop(&mut self) {
-        if let Some(file) = self.0.take() {
-            run_in_background(move || drop(file));
-        }
-    }
-}
+struct SharedFile(Arc<Mutex<Option<StagedFile>>>);
 
 impl SharedFile {
-    fn new(file: (File, StagedName)) -> Self {
-        Self(Arc::new(Mutex::new(Pieces(Some(file)))))
+    fn new(staged: StagedFile) -> Self {
+        Self(Arc::new(Mutex::new(Some(staged))))
     }
 
     fn get(&self) -> Result<File> {
-        let file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        file.0.as_ref().map(|(file, _)| file.clone()).ok_or_else(ended)
+        let staged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        staged.as_ref().map(|staged| File::clone(&staged.file)).ok_or_else(ended)
     }
 
-    fn take(&self) -> Option<(File, StagedName)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.take()
+    fn take(&self) -> Option<StagedFile> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

@@ -2,11 +2,10 @@
 //! gives them, `PATH#N`, so that both hide each other's from listings. All functions block.
 
 use super::write_error::{Action, Result, WriteError};
-use ringway_core::run_in_background;
+use ringway_core::{OwnerProcess, run_in_background};
 use std::fs::{File, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::{io, process};
 
 /// How often missing parents are created. Another program may remove them again, but in `/proc`,
 /// for example, no file can be created although the directory exists.
@@ -38,8 +37,8 @@ impl NewFile {
             let path = staged_path(dest, number);
             match options.open(&path) {
                 Ok(file) => {
-                    let name = StagedName(Some(Name { path, home: process::id() }));
-                    return Ok(Self { file, name });
+                    let name = Name { path: Some(path), owner: OwnerProcess::current() };
+                    return Ok(Self { file, name: StagedName(Some(name)) });
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < MAX_TRIES => {
@@ -77,22 +76,24 @@ fn create_parents(path: &Path, error: io::Error) -> Result<()> {
 }
 
 /// The name of a staged file. Dropping it removes the file on another thread, so it does not block:
-/// on one of the tokio runtime, which removes it before it ends, or on one in the background.
+/// on one of the tokio runtime, which removes it before it ends, or on one in the background. In a
+/// runtime that is shutting down it removes the file in place, and blocks.
 #[derive(Debug)]
 pub(crate) struct StagedName(Option<Name>);
 
 /// Dropping it removes the file and blocks meanwhile.
 #[derive(Debug)]
 struct Name {
-    path: PathBuf,
+    /// `None` once the name is another's.
+    path: Option<PathBuf>,
     /// A forked child's copy removes nothing, and neither does a removal that it takes over from
     /// its parent's background: the name may be another write's by then.
-    home: u32,
+    owner: OwnerProcess,
 }
 
 impl StagedName {
     pub(crate) fn path(&self) -> &Path {
-        self.0.as_ref().map_or(Path::new(""), |name| &name.path)
+        self.0.as_ref().and_then(|name| name.path.as_deref()).unwrap_or(Path::new(""))
     }
 
     /// Removes the file. Blocks.
@@ -135,16 +136,14 @@ impl StagedName {
 
     /// Takes the name, so that dropping this removes nothing.
     fn forget(&mut self) -> Option<PathBuf> {
-        self.0.take().map(|mut name| {
-            name.home = 0;
-            std::mem::take(&mut name.path)
-        })
+        self.0.take()?.path.take()
     }
 }
 
 impl Drop for StagedName {
     fn drop(&mut self) {
-        let Some(name) = self.0.take() else { return };
+        // A forked child starts no thread that would remove nothing.
+        let Some(name) = self.0.take().filter(|name| name.owner.is_current()) else { return };
         match tokio::runtime::Handle::try_current() {
             // A runtime that shuts down drops the closure, and so the name.
             Ok(runtime) => drop(runtime.spawn_blocking(move || drop(name))),
@@ -155,9 +154,9 @@ impl Drop for StagedName {
 
 impl Drop for Name {
     fn drop(&mut self) {
-        if self.home == process::id() {
+        if let Some(path) = self.path.take().filter(|_| self.owner.is_current()) {
             // Nobody waits for the removal, so there is nobody to report an error to.
-            let _ = std::fs::remove_file(&self.path);
+            let _ = std::fs::remove_file(path);
         }
     }
 }
@@ -209,15 +208,29 @@ mod tests {
         assert!(!dir.path().join("object#2").exists());
     }
 
+    /// It has another thread remove nothing either, nor does it run a removal that it inherits.
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_forked_child_removes_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let mut new = NewFile::create(&dir.path().join("object"), Access::Usual).unwrap();
-        let path = new.name.path().to_owned();
-        // As in a child, whose process has another number.
-        new.name.0.as_mut().unwrap().home = process::id() + 1;
-        drop(new.name.0.take());
-        assert!(path.exists());
+        let new = |name| NewFile::create(&dir.path().join(name), Access::Usual).unwrap().name;
+        let (dropped, mut inherited) = (new("dropped"), new("inherited"));
+        let paths = [dropped.path().to_owned(), inherited.path().to_owned()];
+        // SAFETY: the child drops two values and ends without running anything of the parent.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            drop(dropped);
+            drop(inherited.0.take());
+            let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(i32::from(threads != 1)) };
+        }
+        let mut status = 0;
+        // SAFETY: the kernel writes an int into `status`.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "it has started a thread");
+        assert!(paths.iter().all(|path| path.exists()));
     }
 
     #[test]
