@@ -61,8 +61,8 @@ const (
 	piece = 256 << 10
 	// gap is the largest hole that is read along rather than split around.
 	gap = 64 << 10
-	// largest is the most bytes of one range that a buffer can have, which is rounded up to pages.
-	largest = math.MaxInt - 2*page
+	// largest is the most bytes of one range: an int counts them, and a piece more.
+	largest = math.MaxInt - piece
 )
 
 // NewAhead returns an Ahead with nothing in memory.
@@ -70,7 +70,8 @@ func NewAhead(file Source) *Ahead { return &Ahead{file: file} }
 
 // Fetch reads the chunks of the given leaf columns of a row group, or of all columns, in one batch.
 // It replaces what it fetched before. The memory is the size of the chunks, at most that of the
-// file. Chunks outside the file are an error, and so are 2 GiB of adjacent ones on 32-bit systems.
+// file. Chunks outside the file are an error, and so are nearly 2 GiB of adjacent ones on 32-bit
+// systems.
 // After an error nothing is in memory, and reads go to the file.
 //
 // Reads must not run concurrently with Fetch.

@@ -471,7 +471,9 @@ func TestFetchOfMoreThanFits(t *testing.T) {
 	file, err := parquet.OpenFile(ahead, math.MaxInt64)
 	must(t, err)
 	chunk := &file.Metadata().RowGroups[0].Columns[0].MetaData
-	sizes := []int64{math.MaxInt - 4096, math.MaxInt - 8191}
+	const piece = 256 << 10
+	sizes := []int64{math.MaxInt - 4096, math.MaxInt - 8191, math.MaxInt - 3*4096,
+		math.MaxInt - piece + 1}
 	if math.MaxInt == math.MaxInt32 {
 		sizes = append(sizes, math.MaxInt32+1, math.MaxUint32+8193)
 	}

@@ -391,7 +391,9 @@ func TestClosedFiles(t *testing.T) {
 // No bytes are not the rest of the file.
 func TestPrefetchOfNothing(t *testing.T) {
 	each(t, func(t *testing.T, under vfs.FS) {
-		name := filepath.Join(t.TempDir(), "file")
+		dir := t.TempDir()
+		suite.SeePages(t, dir)
+		name := filepath.Join(dir, "file")
 		f, err := under.Create(name)
 		must(t, err)
 		_, err = f.Write(make([]byte, 1<<20))
@@ -399,16 +401,15 @@ func TestPrefetchOfNothing(t *testing.T) {
 		defer f.Close()
 		const dontNeed = 4
 		_, _, errno := syscall.Syscall6(syscall.SYS_FADVISE64, f.Fd(), 0, 0, dontNeed, 0, 0)
-		before, ok := suite.Cached(name)
-		if errno != 0 || !ok || before != 0 {
+		if before := suite.Cached(t, name); errno != 0 || before != 0 {
 			skip.Test(t, "the page cache cannot be emptied here: ", before, errno)
 		}
 		must(t, f.Prefetch(4096, 0))
-		if after, _ := suite.Cached(name); after != 0 {
+		if after := suite.Cached(t, name); after != 0 {
 			t.Error(after, "pages were read")
 		}
 		must(t, f.Prefetch(4096, 8192))
-		if after, _ := suite.Cached(name); after == 0 {
+		if suite.Cached(t, name) == 0 {
 			t.Error("no page was read")
 		}
 	})
@@ -424,22 +425,21 @@ func TestSyncLeavesNoDirtyPages(t *testing.T) {
 				return vfs.NewSyncingFile(f, vfs.SyncingFileOptions{}).Sync()
 			},
 		} {
-			name := filepath.Join(t.TempDir(), "file")
+			dir := t.TempDir()
+			suite.SeePages(t, dir)
+			name := filepath.Join(dir, "file")
 			f, err := under.Create(name)
 			must(t, err)
 			_, err = f.Write(make([]byte, 1<<20))
 			must(t, err)
-			before, known := suite.Dirty(name)
-			if !known {
-				skip.Test(t, "this kernel or file system does not report dirty pages")
-			}
+			before := suite.Dirty(t, name)
 			if before == 0 {
 				t.Errorf("%s: no page was dirty before it", what)
 			}
 			if err := sync(f); err != nil {
 				t.Fatal(what, err)
 			}
-			if after, _ := suite.Dirty(name); after != 0 {
+			if after := suite.Dirty(t, name); after != 0 {
 				t.Errorf("%s: %d pages were dirty, %d are", what, before, after)
 			}
 			must(t, f.Close())

@@ -53,10 +53,10 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 	case isFile || !hasDescriptor:
 		return io.Copy(writerOnly{f}, r)
 	case !isByteStream(under):
-		// A message may be longer than the buffer of io.Copy.
+		// A message may be longer than the buffer of io.Copy, and of WriteTo of package os.
 		buffer := f.engine.borrow(copyBuffer)
 		defer buffer.release()
-		return io.CopyBuffer(writerOnly{f}, r, buffer.memory)
+		return io.CopyBuffer(writerOnly{f}, struct{ io.Reader }{r}, buffer.memory)
 	}
 	// Package os has the kernel copy, if that can.
 	pieces := &io.LimitedReader{R: under, N: limited.N}
@@ -66,7 +66,9 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 }
 
 // isByteStream reports whether r has a descriptor that the kernel may copy from in pieces of any
-// length: a message of a datagram socket, or an event of inotify, has to be read as a whole.
+// length: a message of a datagram socket, or an event of inotify, has to be read as a whole. So has
+// what was written to a pipe with O_DIRECT, which the end that reads does not show; package os has
+// no kernel copy from pipes.
 func isByteStream(r io.Reader) bool {
 	switch r := r.(type) {
 	case interface{ LocalAddr() net.Addr }: // Also what embeds a connection.
@@ -74,7 +76,7 @@ func isByteStream(r io.Reader) bool {
 		return address != nil && (address.Network() == "tcp" || address.Network() == "unix")
 	case *os.File:
 		info, err := r.Stat()
-		return err == nil && (info.Mode().IsRegular() || info.Mode()&os.ModeNamedPipe != 0)
+		return err == nil && info.Mode().IsRegular()
 	}
 	return false
 }
@@ -108,23 +110,25 @@ func copyPieces(w io.ReaderFrom, r *io.LimitedReader, from, to *File) (n int64, 
 // cache, and not without leaving pages there.
 func (f *File) kernelCopies() bool { return !f.direct && !f.dropsPages() }
 
-// readInto copies from r in full buffers.
+// readInto copies from r in full buffers. Each read has room for as much, so that it does not cut a
+// message.
 func (f *File) readInto(r io.Reader) (n int64, err error) {
-	buffer := f.engine.borrow(copyBuffer)
+	buffer := f.engine.borrow(2 * copyBuffer)
 	defer buffer.release()
 	p := buffer.memory
-	for err == nil {
-		filled := 0
-		for filled < len(p) && err == nil {
+	for filled := 0; err == nil || filled > 0; {
+		for filled < copyBuffer && err == nil {
 			var m int
-			m, err = r.Read(p[filled:])
+			m, err = r.Read(p[filled : filled+copyBuffer])
 			filled += m
 		}
-		m, failed := f.Write(p[:filled])
+		full := min(filled, copyBuffer)
+		m, failed := f.Write(p[:full])
 		n += int64(m)
 		if failed != nil {
 			return n, failed
 		}
+		filled = copy(p, p[full:filled])
 	}
 	if err == io.EOF {
 		err = nil
@@ -144,11 +148,13 @@ func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 	}
 	// The file is not held open, because w may take forever: each read finds out whether the file
 	// is closed.
+	// A pipe or a socket may have messages, which a piece would cut.
+	kernel := f.storage && f.kernelCopies()
 	to, isFile := w.(*File)
-	if isFile && to != nil && to.kernelCopies() && !to.refs.closed() {
+	if kernel && isFile && to != nil && to.kernelCopies() && !to.refs.closed() {
 		w, isFile = to.file, false
 	}
-	if _, hasDescriptor := w.(syscall.Conn); hasDescriptor && !isFile && f.kernelCopies() {
+	if _, hasDescriptor := w.(syscall.Conn); hasDescriptor && !isFile && kernel {
 		if w, ok := w.(io.ReaderFrom); ok {
 			return copyPieces(w, &io.LimitedReader{R: f.file, N: math.MaxInt64}, f, to)
 		}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -222,7 +223,7 @@ func TestCloseEndsCopiesByTheKernel(t *testing.T) {
 		},
 		"ReadFrom": func(f *File, far, near net.Conn) (int64, error) {
 			go func() {
-				zeroes := make([]byte, 1<<20)
+				zeroes := make([]byte, copyPiece) // More than the connection holds.
 				_, err := far.Write(zeroes)
 				check(t, errors.Join(err, f.Close()))
 				for err = nil; err == nil; _, err = far.Write(zeroes) {
@@ -245,31 +246,80 @@ func TestCloseEndsCopiesByTheKernel(t *testing.T) {
 	}
 }
 
-// TestMessagesAreCopiedWhole copies more datagrams than a piece of the kernel's copies has bytes.
-func TestMessagesAreCopiedWhole(t *testing.T) {
-	var pair [2]*os.File
-	sockets, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET, 0)
-	must(t, err)
-	for i, fd := range sockets {
-		pair[i] = os.NewFile(uintptr(fd), "socket")
-	}
-	defer pair[0].Close()
-	from, err := net.FileConn(pair[0])
-	must(t, err)
-	defer from.Close()
-	const size, count = 60_000, copyPiece/60_000 + 100
+// messages returns an end of a pair of descriptors, to whose other end messages are written.
+func messages(t *testing.T, count, size int, pair func(fds *[2]int) error) *os.File {
+	t.Helper()
+	var fds [2]int
+	must(t, pair(&fds))
+	reading := os.NewFile(uintptr(fds[0]), "reading")
+	writing := os.NewFile(uintptr(fds[1]), "writing")
 	go func() {
-		defer pair[1].Close()
+		defer writing.Close()
 		for range count {
-			if _, err := pair[1].Write(make([]byte, size)); err != nil {
+			if _, err := writing.Write(make([]byte, size)); err != nil {
 				return
 			}
 		}
 	}()
+	return reading
+}
+
+// copyMessages copies more messages than a piece of the kernel's copies has bytes.
+func copyMessages(t *testing.T, size int, pair func(fds *[2]int) error,
+	ways map[string]func(from, to *File) (int64, error)) {
+	t.Helper()
 	e := newOrSkip(t, Options{})
-	f := openIn(t, e, nil, os.O_RDWR)
-	n, err := f.ReadFrom(from)
-	expect(t, err == nil && n == count*size, "%v of %v, %v", n, count*size, err)
+	// A multiple of 512 messages has whole pages, as direct I/O needs them.
+	count := (copyPiece/size + 1024) &^ 511
+	for what, copies := range ways {
+		for _, direct := range []int{0, Direct} {
+			from, err := e.NewFile(messages(t, count, size, pair))
+			must(t, err)
+			to := openIn(t, e, nil, os.O_RDWR|direct)
+			n, err := copies(from, to)
+			expect(t, err == nil && n == int64(count*size), "%s, direct %x: %v of %v, %v", what,
+				direct, n, count*size, err)
+			must(t, errors.Join(from.Close(), to.Close()))
+		}
+	}
+}
+
+var messageCopies = map[string]func(from, to *File) (int64, error){
+	"ReadFrom":               func(from, to *File) (int64, error) { return to.ReadFrom(from) },
+	"ReadFrom of an os.File": func(from, to *File) (int64, error) { return to.ReadFrom(from.file) },
+	"ReadFrom with a limit": func(from, to *File) (int64, error) {
+		return to.ReadFrom(io.LimitReader(from, math.MaxInt64))
+	},
+	"WriteTo": func(from, to *File) (int64, error) { return from.WriteTo(to) },
+}
+
+// A read that is shorter than a message of a socket loses the rest of it.
+func TestMessagesAreCopiedWhole(t *testing.T) {
+	ways := maps.Clone(messageCopies)
+	ways["ReadFrom of a connection"] = func(from, to *File) (int64, error) {
+		conn, err := net.FileConn(from.file)
+		must(t, err)
+		defer conn.Close()
+		return to.ReadFrom(conn)
+	}
+	copyMessages(t, 60_000, func(fds *[2]int) (err error) {
+		*fds, err = syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET, 0)
+		return err
+	}, ways)
+}
+
+// So does one of a pipe with O_DIRECT, which only the end that writes shows.
+func TestPacketsAreCopiedWhole(t *testing.T) {
+	ways := maps.Clone(messageCopies)
+	ways["WriteTo an os.File"] = func(from, to *File) (int64, error) {
+		if to.direct {
+			return to.ReadFrom(from) // Package os does not align.
+		}
+		return from.WriteTo(to.file)
+	}
+	copyMessages(t, 1000, func(fds *[2]int) error {
+		return syscall.Pipe2(fds[:], syscall.O_CLOEXEC|syscall.O_DIRECT)
+	}, ways)
 }
 
 // A pipe that keeps messages (O_DIRECT) is no file with direct I/O: what is copied to it does not

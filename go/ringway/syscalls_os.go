@@ -14,6 +14,13 @@ import (
 
 // identify finds out what kind of file this is.
 func (f *File) identify() error {
+	conn, err := f.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if conn.Control(func(uintptr) {}) != nil {
+		return os.ErrClosed // Control fails for no other reason. Stat does not say so on Windows.
+	}
 	info, err := f.file.Stat()
 	if err != nil {
 		return err
