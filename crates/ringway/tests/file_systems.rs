@@ -178,6 +178,28 @@ fn an_error_of_a_close_is_that_of_the_write() {
     });
 }
 
+/// Errors of a close that elsewhere mean "again" write no file a second time: a reader would see
+/// it empty, and another writer's content would be lost.
+#[test]
+fn no_error_of_a_close_repeats_the_write() {
+    on_each("other errors of a close", &[], |engine, hostile| {
+        let target = hostile.path().join("file");
+        for error in [libc::EINTR, libc::EAGAIN, libc::ECANCELED, libc::EFAULT, libc::ESPIPE] {
+            for len in [5, 2 << 20] {
+                hostile.set(&format!("clear\nfile flush fail {error}")).unwrap();
+                let truncated = hostile.count("setattr").unwrap().requests;
+                let written = block_on(engine.fs().write(&target, vec![7; len]));
+                let expected = (error != libc::EINTR).then_some(libc::EIO);
+                let found = written.err().and_then(|error| error.raw_os_error());
+                assert_eq!(found, expected, "{error}, {len} bytes");
+                // What the server had to do for one write.
+                let again = hostile.count("setattr").unwrap().requests - truncated;
+                assert!(again <= 1, "{error}, {len} bytes: truncated {again} times");
+            }
+        }
+    });
+}
+
 /// Nothing of the old content stays behind a copy, whatever length the server states.
 #[test]
 fn a_copy_replaces_content_that_a_server_does_not_state() {

@@ -113,10 +113,21 @@ impl SubmissionForms for WriteFile {
             }
         };
         // A network file system may report only here that a write has failed.
-        match (Close { fd }).call() {
-            closed if closed < 0 && result >= 0 => closed,
-            _ => result,
+        let closed = (Close { fd }).call();
+        if closed < 0 && result >= 0 { error_of_close(closed).unwrap_or(result) } else { result }
+    }
+}
+
+/// What an error of the close is for the whole operation. The file is complete, and its descriptor
+/// closed (`close(2)`, NOTES): nothing that has another meaning here may make the queue or its owner
+/// write it again.
+fn error_of_close(error: i64) -> Option<i64> {
+    match i32::try_from(-error) {
+        Ok(libc::EINTR) => None,
+        Ok(libc::EAGAIN | libc::ECANCELED | libc::EFAULT | libc::ESPIPE) => {
+            Some(-i64::from(libc::EIO))
         }
+        _ => Some(error),
     }
 }
 

@@ -309,3 +309,30 @@ impl std::fmt::Debug for Backends {
         f.debug_struct("Backends").field("backend", &self.backend()).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::slots::Key;
+    use std::num::NonZeroU32;
+
+    /// A queue whose threads keep a time limit waits for those threads, too; but not for ever.
+    #[test]
+    fn the_threads_are_watched_until_their_timers_have_expired() {
+        let (mut table, mut backends) =
+            Options::new().backend(BackendKind::Null).build_parts::<()>().unwrap();
+        let slot = Key { index: 0, generation: NonZeroU32::MIN };
+        let (soon, late) = (Instant::now() + Duration::from_millis(1), Duration::from_secs(60));
+        backends.set_fallback_timer(Token::new(slot, 0), soon);
+        backends.submit().unwrap();
+        let begun = Instant::now();
+        while backends.watching {
+            assert!(begun.elapsed() < late, "the timer has not expired");
+            backends.wait(Instant::now() + Duration::from_millis(10)).unwrap();
+        }
+        assert!(!backends.fallback_has_timers);
+        // Its event is not lost.
+        assert!(table.process_events(&mut backends));
+        table.shut_down(&mut backends, Duration::ZERO);
+    }
+}

@@ -193,32 +193,6 @@ pub fn of_transfers_with_the_device(world: &World) {
     assert!(calls < 200, "{calls} system calls for 16 reads and their cancels");
 }
 
-/// A queue whose threads keep the time limits waits for those threads, too; but not for ever.
-pub fn time_limits_that_have_passed(world: &World) {
-    let mut queue = world.queue();
-    let file = world.direct(&pattern(0, 65536));
-    let mut calls = |limit: Option<Duration>| {
-        let before = queue.stats().system_calls;
-        for number in 0..16 {
-            let read = op::read(&file, buffer_for(&file, 4096), number << 12);
-            let read = match limit {
-                Some(limit) => read.timeout(limit),
-                None => read,
-            };
-            queue.push(read).unwrap();
-            assert_eq!(queue.reap(1).unwrap().next().unwrap().result, Ok(4096));
-        }
-        queue.stats().system_calls - before
-    };
-    calls(None); // The first reads look the file up.
-    let before = calls(None);
-    calls(Some(500 * MS));
-    std::thread::sleep(600 * MS);
-    calls(None); // What has expired is taken.
-    let after = calls(None);
-    assert!(after <= before + 4, "{after} system calls, {before} before");
-}
-
 /// With a driver whose operations no cancel finds, the cancel has no effect, and no call waits for
 /// the cancels that are repeated.
 pub fn that_never_find_the_operation(world: &World) {

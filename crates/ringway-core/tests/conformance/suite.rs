@@ -103,7 +103,6 @@ const CASES: &[Case] = cases! {
         cancel::that_miss_the_operation,
         cancel::of_transfers_with_the_device,
         cancel::that_never_find_the_operation,
-        cancel::time_limits_that_have_passed,
         full::a_refused_push_returns_the_operation,
         full::after_close,
         full::reap_of_more_than_are_in_flight,

@@ -7,7 +7,7 @@ use super::path::{Fs, stat};
 use super::{File, Metadata, OpenOptions, Permissions};
 use crate::engine::op_result::invalid;
 use crate::{Buffer, Engine};
-use ringway_core::op;
+use ringway_core::{errno, op};
 use std::io;
 use std::path::Path;
 
@@ -99,14 +99,25 @@ async fn copy_on(engine: &Engine, from: &Path, to: &Path, dont_cache: bool) -> i
     // Do not change the content or permissions of a device or pipe.
     if target.is_file() {
         to.set_permissions(permissions(&from, &source).await?).await?;
-        // A server may have other data than it states, which would stay behind the copy.
-        if !target.is_empty() || !to.core().is_local() {
+        if !target.is_empty() {
             to.set_len(0).await?;
+        } else if !to.core().is_local() {
+            // A server may have other data than it states, which would stay behind the copy; or it
+            // truncates no files, and has made this one.
+            match to.set_len(0).await {
+                Err(error) if is_refused(&error) => {}
+                truncated => truncated?,
+            }
         }
     }
     let copied = copy_data(&from, &to, target.is_file() && !dont_cache).await;
     let ended = to.end().await;
     copied.and_then(|bytes| ended.map(|()| bytes))
+}
+
+/// Whether the file system does not support a call, or forbids it.
+fn is_refused(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(errno::ENOSYS | errno::EOPNOTSUPP | errno::EPERM))
 }
 
 /// Copies the data, in the kernel if that works for these files.

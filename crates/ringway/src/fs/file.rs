@@ -498,9 +498,18 @@ impl File {
     /// a network file system this is what shows the data to others, and it may report only then
     /// that it could not write. (A local file is closed when it is dropped.)
     ///
-    /// Errors: those of [`close`](Self::close).
+    /// Errors: those of [`close`](Self::close); EIO for one that would say that nothing was written,
+    /// as for [`op::write_file`](ringway_core::op::write_file).
     pub(super) async fn end(self) -> io::Result<()> {
-        if self.core().is_local() { Ok(()) } else { self.close().await }
+        if self.core().is_local() {
+            return Ok(());
+        }
+        self.close().await.map_err(|error| match error.raw_os_error() {
+            Some(errno::EAGAIN | errno::ECANCELED | errno::EFAULT | errno::ESPIPE) => {
+                io::Error::from_raw_os_error(errno::EIO)
+            }
+            _ => error,
+        })
     }
 
     /// Converts to the standard library's file, if nothing else holds this one; otherwise returns

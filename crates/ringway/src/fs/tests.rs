@@ -57,28 +57,6 @@ fn poll_and_drop<T>(work: impl Future<Output = T>, polls: usize) -> Option<T> {
     None
 }
 
-/// Whether a thread closes files that nobody waits for.
-fn a_thread_closes_files() -> bool {
-    let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
-    let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
-    names.any(|name| name.trim() == "ringway-close")
-}
-
-/// The close of a large file without a name takes long, since it frees the content.
-#[test]
-fn the_file_of_a_dropped_atomic_write_is_closed_by_a_thread() {
-    let dir = tempfile::tempdir().unwrap();
-    let engine = Engine::builder().build().unwrap();
-    let mut file = block_on(engine.fs().create_atomic(dir.path().join("file"))).unwrap();
-    block_on(async {
-        file.write_all(&vec![7; LEN]).await.unwrap();
-        file.flush().await.unwrap();
-    });
-    drop(file);
-    assert!(a_thread_closes_files(), "the task's thread has closed it");
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-}
-
 /// The two forms of an atomic write.
 #[derive(Clone, Copy, Debug)]
 enum Form {

@@ -26,6 +26,8 @@ pub(in crate::fs) struct NewFile {
     is_named: bool,
 }
 
+/// Bytes whose blocks a file system frees in a fraction of a millisecond.
+const SLOW_TO_FREE: u64 = 1 << 20;
 /// The most bytes of the final name in a temporary name.
 const MAX_PREFIX: usize = 200;
 /// The most names to try. One is enough unless someone guesses 64 random bits.
@@ -95,10 +97,21 @@ impl NewFile {
     }
 }
 
+impl NewFile {
+    /// Whether the last close frees so much that a thread makes it. (Of what a server has it does
+    /// anyway, and a forked child's close is not the last one.)
+    fn is_slow_to_free(&self) -> bool {
+        let len = || self.file.with_std(|file| file.metadata().map_or(0, |found| found.len()));
+        cfg!(target_os = "linux")
+            && self.owner.is_current()
+            && self.file.is_local()
+            && len() > SLOW_TO_FREE
+    }
+}
+
 impl Drop for NewFile {
     fn drop(&mut self) {
-        if !self.is_named {
-            // The last close, which frees the content, is made by a thread.
+        if !self.is_named && self.is_slow_to_free() {
             self.file.discard();
         }
         if let Some(name) = &self.name
@@ -136,6 +149,26 @@ fn with_random_name<T>(
             Err(error)
                 if error.kind() == io::ErrorKind::AlreadyExists && tries.next().is_some() => {}
             made => return Ok((name, made?)),
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// The close of a large file without a name takes long, since it frees the content.
+    #[test]
+    fn a_large_file_that_is_not_named_is_closed_by_a_thread() {
+        let path = tempfile::tempdir().unwrap();
+        for (len, is_slow) in [(0, false), (SLOW_TO_FREE, false), (SLOW_TO_FREE + 1, true)] {
+            let dir = Directory::from(std::fs::File::open(path.path()).unwrap());
+            let new = NewFile::create(dir, OsStr::new("file"), None).unwrap();
+            new.file.with_std(|file| file.set_len(len)).unwrap();
+            // A server's is closed by a thread anyway.
+            assert_eq!(new.is_slow_to_free(), is_slow && new.file.is_local(), "{len} bytes");
+            drop(new);
+            assert_eq!(std::fs::read_dir(path.path()).unwrap().count(), 0);
         }
     }
 }
