@@ -119,8 +119,8 @@ impl SubmissionForms for WriteFile {
 }
 
 /// What an error of the close is for the whole operation. The file is complete, and its descriptor
-/// closed (`close(2)`, NOTES): nothing that has another meaning here may make the queue or its owner
-/// write it again.
+/// closed (`close(2)`, NOTES): nothing that has another meaning here may make the queue or its
+/// owner write it again.
 fn error_of_close(error: i64) -> Option<i64> {
     match i32::try_from(-error) {
         Ok(libc::EINTR) => None,

@@ -498,8 +498,8 @@ impl File {
     /// a network file system this is what shows the data to others, and it may report only then
     /// that it could not write. (A local file is closed when it is dropped.)
     ///
-    /// Errors: those of [`close`](Self::close); EIO for one that would say that nothing was written,
-    /// as for [`op::write_file`](ringway_core::op::write_file).
+    /// Errors: those of [`close`](Self::close); EIO for one that would say that nothing was
+    /// written, as for [`op::write_file`](ringway_core::op::write_file).
     pub(super) async fn end(self) -> io::Result<()> {
         if self.core().is_local() {
             return Ok(());
