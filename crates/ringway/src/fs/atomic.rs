@@ -80,8 +80,8 @@ impl Fs<'_> {
 }
 
 /// New content for a file, written piece by piece. It replaces the old content when it is
-/// [committed](Self::commit), and never if it is dropped before. (A thread frees the space of a large
-/// one then, a moment later.)
+/// [committed](Self::commit), and never if it is dropped before. (A thread then frees the space of
+/// a large one, a moment later.)
 ///
 /// Use it instead of [`write_atomic`] when the content is produced while it is written. The same
 /// guarantees hold: at any moment, and after a power failure, the path has the old content or the
