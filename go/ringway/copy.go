@@ -162,5 +162,10 @@ func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 	}
 	buffer := f.engine.borrow(copyBuffer)
 	defer buffer.release()
+	if !f.storage && !isFile {
+		// A ReadFrom of w would read with a buffer of its own, which may be less than a message.
+		// (The kernel copies nothing from what is no file of package os.)
+		w = struct{ io.Writer }{w}
+	}
 	return io.CopyBuffer(w, readerOnly{f}, buffer.memory)
 }

@@ -143,7 +143,8 @@ val submit : t -> unit
 (** Submits what was started and cancelled. *)
 
 val cancel_at_once : t -> request -> unit
-(** {!cancel}, and {!submit}: a read of a stream takes nothing that is written after this. *)
+(** {!cancel}, and {!submit}: a read of a stream takes nothing that is written after this, unless
+    another thread is in the loop, or the kernel takes nothing at the moment. *)
 
 val deliver : t -> unit
 (** Calls the callbacks of the completions that {!submit_and_wait} has found. If it raises, the rest

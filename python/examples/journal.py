@@ -2,9 +2,9 @@
 
 usage: journal.py FILE
 
-A record is its length (4 bytes), its CRC-32 (4 bytes) and its content, so that a record that was
-cut by a crash is found. The file is truncated there before more is appended: what follows a damaged
-record is never read.
+A record is its length (4 bytes), the CRC-32 of that and the content (4 bytes), and the content, so
+that a record that was cut by a crash is found, and zeros are none. The file is truncated there
+before more is appended: what follows a damaged record is never read.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ import ringway
 HEADER = struct.Struct("<II")
 
 
+def checksum(content: bytes) -> int:
+    return zlib.crc32(len(content).to_bytes(4, "little") + content)
+
+
 async def append(log: ringway.LogWriter, content: bytes) -> None:
-    await log.append(HEADER.pack(len(content), zlib.crc32(content)) + content)
+    await log.append(HEADER.pack(len(content), checksum(content)) + content)
 
 
 async def records(path: str) -> tuple[list[bytes], int]:
     """The records up to the end, or up to the first that is damaged; and where they end."""
     data, at, found = await ringway.read_file(path), 0, []
     while at + HEADER.size <= len(data):
-        length, checksum = HEADER.unpack_from(data, at)
+        length, expected = HEADER.unpack_from(data, at)
         content = data[at + HEADER.size : at + HEADER.size + length]
-        if len(content) < length or zlib.crc32(content) != checksum:
+        if len(content) < length or checksum(content) != expected:
             break
         found.append(content)
         at += HEADER.size + length

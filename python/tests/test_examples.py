@@ -55,6 +55,7 @@ def test_journal(tmp_path: Path) -> None:
     assert run(ROOT / "examples" / "journal.py", path) == "3000 records\n"
     with open(path, "rb+") as file:
         file.truncate(path.stat().st_size - 3)
+        file.truncate(path.stat().st_size + 64)  # Zeros, as some file systems leave.
     assert run(ROOT / "examples" / "journal.py", path) == "3999 records\n"
 
 

@@ -18,9 +18,11 @@ use std::path::Path;
 /// the thread has begun. After an error the file may have a part of the content.
 ///
 /// Errors: those of `open(2)` and `write(2)`, and those of `close(2)`, where a network file system
-/// may report that it could not write. ESPIPE, with nothing opened, if the path leads to a FIFO, a
-/// device or a socket, or if the open would wait for a lease: those may keep a thread waiting for
-/// ever. Open such a file and [`write`](super::write()) to it.
+/// may report that it could not write (EIO also for an EAGAIN, ECANCELED, EFAULT or ESPIPE of the
+/// close, since the file was written; EINTR is no error, `close(2)`, NOTES). ESPIPE, with nothing
+/// opened, if the path leads to a FIFO, a device or a socket, or if the open would wait for a
+/// lease: those may keep a thread waiting for ever. Open such a file and [`write`](super::write())
+/// to it.
 ///
 /// ```
 /// # use ringway_core::{op, Options};

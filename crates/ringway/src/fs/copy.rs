@@ -103,9 +103,9 @@ async fn copy_on(engine: &Engine, from: &Path, to: &Path, dont_cache: bool) -> i
             to.set_len(0).await?;
         } else if !to.core().is_local() {
             // A server may have other data than it states, which would stay behind the copy; or it
-            // truncates no files, and has made this one.
+            // cannot truncate files, and has made this one.
             match to.set_len(0).await {
-                Err(error) if is_refused(&error) => {}
+                Err(error) if is_unsupported(&error) => {}
                 truncated => truncated?,
             }
         }
@@ -115,9 +115,8 @@ async fn copy_on(engine: &Engine, from: &Path, to: &Path, dont_cache: bool) -> i
     copied.and_then(|bytes| ended.map(|()| bytes))
 }
 
-/// Whether the file system does not support a call, or forbids it.
-fn is_refused(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(errno::ENOSYS | errno::EOPNOTSUPP | errno::EPERM))
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(errno::ENOSYS | errno::EOPNOTSUPP))
 }
 
 /// Copies the data, in the kernel if that works for these files.
