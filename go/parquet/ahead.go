@@ -71,8 +71,7 @@ func NewAhead(file Source) *Ahead { return &Ahead{file: file} }
 // Fetch reads the chunks of the given leaf columns of a row group, or of all columns, in one batch.
 // It replaces what it fetched before. The memory is the size of the chunks, at most that of the
 // file. Chunks outside the file are an error, and so are nearly 2 GiB of adjacent ones on 32-bit
-// systems.
-// After an error nothing is in memory, and reads go to the file.
+// systems. After an error nothing is in memory, and reads go to the file.
 //
 // Reads must not run concurrently with Fetch.
 func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {

@@ -24,6 +24,7 @@ import (
 	"testing"
 
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
 	ringwayparquet "github.com/ringway-io/ringway/go/parquet"
@@ -379,22 +380,28 @@ func (l *longest) ReadBatch(batch []ringway.Transfer) error {
 	return nil
 }
 
-// A chunk in the last page before 2^63 is read: no end is rounded up to beyond it.
-func TestFetchAtTheLargestOffset(t *testing.T) {
+// longestFile returns such a file, the metadata of its first chunk, and the content at its ends.
+func longestFile(t *testing.T) (*ringwayparquet.Ahead, *parquet.File, *format.ColumnMetaData,
+	[]byte) {
 	var b bytes.Buffer
 	rows(t, &b)
 	ahead := ringwayparquet.NewAhead(&longest{b.Bytes()})
-	defer ahead.Release()
+	t.Cleanup(ahead.Release)
 	file, err := parquet.OpenFile(ahead, math.MaxInt64)
 	must(t, err)
-	chunk := &file.Metadata().RowGroups[0].Columns[0].MetaData
+	return ahead, file, &file.Metadata().RowGroups[0].Columns[0].MetaData, b.Bytes()
+}
+
+// A chunk in the last page before 2^63 is read: no end is rounded up to beyond it.
+func TestFetchAtTheLargestOffset(t *testing.T) {
+	ahead, file, chunk, content := longestFile(t)
 	for _, end := range []int64{0, 1, 4094, 4095, 4096, 4097, 10_000} {
 		chunk.DataPageOffset, chunk.DictionaryPageOffset = math.MaxInt64-end-1000, 0
 		chunk.TotalCompressedSize = 1000
 		must(t, ahead.Fetch(file, 0, 0))
 		p := make([]byte, 1000)
 		n, err := ahead.ReadAt(p, chunk.DataPageOffset)
-		if want := b.Bytes()[int64(b.Len())-end-1000:][:1000]; n != len(p) || err != nil ||
+		if want := content[int64(len(content))-end-1000:][:1000]; n != len(p) || err != nil ||
 			!bytes.Equal(p, want) {
 			t.Errorf("%d bytes before the end: %d, %v", end, n, err)
 		}
@@ -464,13 +471,7 @@ func TestFetchKeepsTheColumns(t *testing.T) {
 
 // On 32-bit systems, a range whose length is no int is an error.
 func TestFetchOfMoreThanFits(t *testing.T) {
-	var b bytes.Buffer
-	rows(t, &b)
-	ahead := ringwayparquet.NewAhead(&longest{b.Bytes()})
-	defer ahead.Release()
-	file, err := parquet.OpenFile(ahead, math.MaxInt64)
-	must(t, err)
-	chunk := &file.Metadata().RowGroups[0].Columns[0].MetaData
+	ahead, file, chunk, _ := longestFile(t)
 	const piece = 256 << 10
 	sizes := []int64{math.MaxInt - 4096, math.MaxInt - 8191, math.MaxInt - 3*4096,
 		math.MaxInt - piece + 1}

@@ -388,16 +388,24 @@ func TestClosedFiles(t *testing.T) {
 	})
 }
 
+// written creates a file with a MiB in the page cache, or skips the test where its pages cannot be
+// seen.
+func written(t *testing.T, under vfs.FS) (f vfs.File, name string) {
+	dir := t.TempDir()
+	suite.SeePages(t, dir)
+	name = filepath.Join(dir, "file")
+	f, err := under.Create(name)
+	must(t, err)
+	_, err = f.Write(make([]byte, 1<<20))
+	must(t, err)
+	return f, name
+}
+
 // No bytes are not the rest of the file.
 func TestPrefetchOfNothing(t *testing.T) {
 	each(t, func(t *testing.T, under vfs.FS) {
-		dir := t.TempDir()
-		suite.SeePages(t, dir)
-		name := filepath.Join(dir, "file")
-		f, err := under.Create(name)
-		must(t, err)
-		_, err = f.Write(make([]byte, 1<<20))
-		must(t, errors.Join(err, f.Sync()))
+		f, name := written(t, under)
+		must(t, f.Sync())
 		defer f.Close()
 		const dontNeed = 4
 		_, _, errno := syscall.Syscall6(syscall.SYS_FADVISE64, f.Fd(), 0, 0, dontNeed, 0, 0)
@@ -425,13 +433,7 @@ func TestSyncLeavesNoDirtyPages(t *testing.T) {
 				return vfs.NewSyncingFile(f, vfs.SyncingFileOptions{}).Sync()
 			},
 		} {
-			dir := t.TempDir()
-			suite.SeePages(t, dir)
-			name := filepath.Join(dir, "file")
-			f, err := under.Create(name)
-			must(t, err)
-			_, err = f.Write(make([]byte, 1<<20))
-			must(t, err)
+			f, name := written(t, under)
 			before := suite.Dirty(t, name)
 			if before == 0 {
 				t.Errorf("%s: no page was dirty before it", what)

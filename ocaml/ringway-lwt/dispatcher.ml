@@ -478,12 +478,13 @@ let enter t f =
         raise exn
   end
 
-let submit t = enter t (fun () -> Queue.submit t.queue)
+let submit t =
+  if is_usable t then try enter t (fun () -> Queue.submit t.queue) with Queue.Error _ -> ()
 
 let cancel_at_once t request =
   let was_pushed = request.state = Pushed in
   cancel t request;
-  if was_pushed && is_usable t then try submit t with Queue.Error _ -> ()
+  if was_pushed then submit t
 
 let submit_and_wait t ~block ~timeout_ns =
   t.budget <- budget;

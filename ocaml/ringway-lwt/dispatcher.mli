@@ -140,7 +140,8 @@ val submit_and_wait : t -> block:bool -> timeout_ns:int -> unit
     ended, or with {!unknown} or {!unfinished}. *)
 
 val submit : t -> unit
-(** Submits what was started and cancelled. *)
+(** Submits what was started and cancelled. A failure is noticed by the next iteration; so is a
+    queue of another process. *)
 
 val cancel_at_once : t -> request -> unit
 (** {!cancel}, and {!submit}: a read of a stream takes nothing that is written after this, unless

@@ -154,12 +154,6 @@ let new_poll t key =
   if t.polls.(key) == no_poll then t.polls.(key) <- poll;
   t.polls.(key)
 
-(* Lets the kernel know of cancelled polls. A failure is noticed by the next iteration; so is a ring
-   of another process. *)
-let submit t =
-  if Dispatcher.is_usable t.dispatcher then
-    try Dispatcher.submit t.dispatcher with Queue.Error _ -> ()
-
 (* Replaces the watchers of a poll. *)
 let rec change_watchers poll change =
   let watchers = poll.watchers in
@@ -177,7 +171,7 @@ let deactivate t key poll watcher =
       if t.polls.(key) == poll then t.polls.(key) <- no_poll;
       t.cancelled <- t.cancelled + 1;
       Dispatcher.cancel t.dispatcher poll.request;
-      if not t.stopping then submit t
+      if not t.stopping then Dispatcher.submit t.dispatcher
     end
   end
 
@@ -243,7 +237,7 @@ let transfer t (engine : Lwt_engine.abstract) =
       engine#on_timer delay repeat (fun _ -> callback ()));
   t.stopping <- false;
   t.transferred <- true;
-  submit t
+  Dispatcher.submit t.dispatcher
 
 (* ---- Replacing the ring, and the engine --------------------------------------------------- *)
 
@@ -298,7 +292,7 @@ let cleanup t =
   if t.failed || not goes_on then Dispatcher.abandon dispatcher
   else begin
     Dispatcher.set_current (Some dispatcher);
-    submit t;
+    Dispatcher.submit t.dispatcher;
     Dispatcher.attach_later dispatcher
   end
 

@@ -131,10 +131,17 @@ let interruptible t name promise =
       | Lwt.Canceled when t.closed -> Lwt.fail (Unix.Unix_error (EBADF, name, ""))
       | exn -> Lwt.fail exn)
 
+(* What is written to a stream after the cancel is for another read. (The option is made here, since
+   [run] must not allocate.) *)
+let at_once = Some Dispatcher.cancel_at_once
+let cancel t = if t.seekable then None else at_once
+
 let run t ?on_end name operation finish =
   (* Nothing is allocated before the call, so no signal handler can raise before it. *)
   t.users <- t.users + 1;
-  let promise = Promise.run ?on_end ?on_result:t.on_result name "" operation finish in
+  let promise =
+    Promise.run ?cancel:(cancel t) ?on_end ?on_result:t.on_result name "" operation finish
+  in
   if t.seekable then promise else interruptible t name promise
 
 let in_turn t turns go =
@@ -184,7 +191,8 @@ let run_at t turns ?on_end ~pos name operation finish =
   if pos <> Operation.current_position then run t ?on_end name operation finish
   else
     let promise =
-      in_turn t turns (fun ~on_result -> Promise.run ?on_end ~on_result name "" operation finish)
+      in_turn t turns (fun ~on_result ->
+          Promise.run ?cancel:(cancel t) ?on_end ~on_result name "" operation finish)
     in
     if t.seekable then promise else interruptible t name promise
 

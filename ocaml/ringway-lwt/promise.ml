@@ -37,8 +37,8 @@ let settle promise resolver name argument finish on_unwanted ended result =
         ended result;
         Lwt.wakeup_later_exn resolver exn
 
-let run ?(on_unwanted = ignore) ?(on_end = ignore) ?(on_result = ignore) name argument operation
-    finish =
+let run ?(cancel = Dispatcher.cancel) ?(on_unwanted = ignore) ?(on_end = ignore)
+    ?(on_result = ignore) name argument operation finish =
   (* A signal handler may raise anywhere here. *)
   try
     let promise, resolver = Lwt.task () in
@@ -49,7 +49,7 @@ let run ?(on_unwanted = ignore) ?(on_end = ignore) ?(on_result = ignore) name ar
     in
     match
       Dispatcher.restart dispatcher request;
-      Lwt.on_cancel promise (fun () -> Dispatcher.cancel_at_once dispatcher request)
+      Lwt.on_cancel promise (fun () -> cancel dispatcher request)
     with
     | () -> promise
     | exception exn when Dispatcher.is_pending request ->

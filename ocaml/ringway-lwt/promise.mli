@@ -1,6 +1,7 @@
 (** Promises for operations, with the exceptions of {!Unix}. *)
 
 val run :
+  ?cancel:(Dispatcher.t -> Dispatcher.request -> unit) ->
   ?on_unwanted:(int -> unit) ->
   ?on_end:(unit -> unit) ->
   ?on_result:(int -> unit) ->
@@ -17,8 +18,9 @@ val run :
     operation that the queue refuses is rejected with {!Ringway.Queue.Error}, or with the code
     [EINVAL] if it had to wait for room in the queue first.
 
-    Cancelling the promise rejects it at once and requests that the operation be cancelled. If the
-    operation succeeds nevertheless, [on_unwanted] is called with its result.
+    Cancelling the promise rejects it at once and requests with [cancel], by default
+    {!Dispatcher.cancel}, that the operation be cancelled. If the operation succeeds nevertheless,
+    [on_unwanted] is called with its result.
 
     [on_end] is called once the operation has ended, also if it could not be started: its buffer can
     be used for another one. It is not called for a result that {!Dispatcher.keeps_memory}.

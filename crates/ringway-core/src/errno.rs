@@ -12,12 +12,9 @@ macro_rules! numbers {
 numbers! {
     EAGAIN "The operation would have to wait, or a resource is exhausted for the moment.",
     EBUSY "The file is in use.",
-    ECANCELED "The operation was cancelled.",
     EEXIST "There is a file of this name.",
-    EFAULT "An address is bad.",
     EINVAL "An argument is invalid.",
     EINTR "A signal interrupted the call.",
-    EIO "The device or the server has failed.",
     EMFILE "The process is out of descriptors.",
     ENFILE "The machine is out of descriptors.",
     ENOMEM "No memory.",

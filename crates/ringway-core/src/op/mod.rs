@@ -118,7 +118,7 @@ pub use unlink::{Unlink, rmdir, unlink, unlink_at};
 pub use untorn::UntornProblem;
 pub use write::{Write, write};
 pub use write_dsync::{WriteDsync, write_dsync};
-pub use write_file::{WriteFile, write_file};
+pub use write_file::{WriteFile, errno_of_written, write_file};
 pub use writev::{Writev, writev};
 
 #[cfg(ringway_linux)]

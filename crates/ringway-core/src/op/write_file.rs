@@ -115,21 +115,30 @@ impl SubmissionForms for WriteFile {
             }
         };
         // A network file system may report only here that a write has failed.
-        let closed = (Close { fd }).call();
-        if closed < 0 && result >= 0 { error_of_close(closed).unwrap_or(result) } else { result }
+        match i32::try_from(-(Close { fd }).call()) {
+            Ok(errno @ 1..) if result >= 0 => {
+                errno_of_written(errno).map_or(result, |errno| -i64::from(errno))
+            }
+            _ => result,
+        }
     }
 }
 
-/// What an error of the close is for the whole operation. The file is complete, and its descriptor
-/// closed (`close(2)`, NOTES): nothing that has another meaning here may make the queue or its
-/// owner write it again.
-fn error_of_close(error: i64) -> Option<i64> {
-    match i32::try_from(-error) {
-        Ok(libc::EINTR) => None,
-        Ok(libc::EAGAIN | libc::ECANCELED | libc::EFAULT | libc::ESPIPE) => {
-            Some(-i64::from(libc::EIO))
-        }
-        _ => Some(error),
+/// The errno of a function that has written a whole file, from that of its close; `None` if it has
+/// succeeded. The file is complete, and its descriptor closed (`close(2)`, NOTES): EINTR is no
+/// error, and what elsewhere says that nothing was written (EAGAIN, ECANCELED, EFAULT, ESPIPE) is
+/// EIO, so that nobody writes the file again.
+///
+/// ```
+/// use ringway_core::{errno, op};
+/// assert_eq!(op::errno_of_written(errno::EINTR), None);
+/// assert_ne!(op::errno_of_written(errno::EAGAIN), Some(errno::EAGAIN));
+/// ```
+pub fn errno_of_written(errno: i32) -> Option<i32> {
+    match errno {
+        libc::EINTR => None,
+        libc::EAGAIN | libc::ECANCELED | libc::EFAULT | libc::ESPIPE => Some(libc::EIO),
+        other => Some(other),
     }
 }
 

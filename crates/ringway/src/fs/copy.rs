@@ -3,11 +3,12 @@
 #[cfg(all(target_os = "linux", not(ringway_portable)))]
 mod kernel;
 
+use super::extend::is_unsupported;
 use super::path::{Fs, stat};
 use super::{File, Metadata, OpenOptions, Permissions};
 use crate::engine::op_result::invalid;
 use crate::{Buffer, Engine};
-use ringway_core::{errno, op};
+use ringway_core::op;
 use std::io;
 use std::path::Path;
 
@@ -113,10 +114,6 @@ async fn copy_on(engine: &Engine, from: &Path, to: &Path, dont_cache: bool) -> i
     let copied = copy_data(&from, &to, target.is_file() && !dont_cache).await;
     let ended = to.end().await;
     copied.and_then(|bytes| ended.map(|()| bytes))
-}
-
-fn is_unsupported(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(errno::ENOSYS | errno::EOPNOTSUPP))
 }
 
 /// Copies the data, in the kernel if that works for these files.

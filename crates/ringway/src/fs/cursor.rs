@@ -94,7 +94,7 @@ impl Cursor {
 /// The position of a descriptor: 0 if it has none.
 ///
 /// `lseek(2)` waits for a `read(2)` or `write(2)` of the same open file, which another thread may
-/// be making while its server hangs. So it is called for a local file only.
+/// be making while its server hangs. So of a file that is not local, `/proc` is asked first.
 fn descriptor_position(file: &CoreFile) -> u64 {
     let shown = if file.is_local() { None } else { shown_position(file) };
     let of_file = || file.with_std(|mut file| file.stream_position()).unwrap_or(0);

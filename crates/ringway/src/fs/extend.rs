@@ -74,7 +74,7 @@ impl File {
             return Err(invalid(text));
         }
         match self.allocate(offset, len).await {
-            Err(error) if lacks_fallocate(&error) => {}
+            Err(error) if is_unsupported(&error) => {}
             allocated => allocated?,
         }
         let zeroed = |len: u64| AlignedBuffer::for_direct(direct, len as usize);
@@ -92,8 +92,8 @@ impl File {
     }
 }
 
-/// Whether the file system or the system reserves no space.
-fn lacks_fallocate(error: &io::Error) -> bool {
+/// Whether the file system or the system lacks the call.
+pub(super) fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(errno::EOPNOTSUPP | errno::ENOSYS))
         || error.kind() == io::ErrorKind::Unsupported
 }

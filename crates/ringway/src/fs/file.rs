@@ -498,17 +498,15 @@ impl File {
     /// a network file system this is what shows the data to others, and it may report only then
     /// that it could not write. (A local file is closed when it is dropped.)
     ///
-    /// Errors: those of [`close`](Self::close); EIO for one that would say that nothing was
-    /// written, as for [`op::write_file`](ringway_core::op::write_file).
+    /// Errors: those of [`close`](Self::close), as [`op::errno_of_written`] has them.
     pub(super) async fn end(self) -> io::Result<()> {
         if self.core().is_local() {
             return Ok(());
         }
-        self.close().await.map_err(|error| match error.raw_os_error() {
-            Some(errno::EAGAIN | errno::ECANCELED | errno::EFAULT | errno::ESPIPE) => {
-                io::Error::from_raw_os_error(errno::EIO)
-            }
-            _ => error,
+        self.close().await.or_else(|error| match error.raw_os_error().map(op::errno_of_written) {
+            Some(None) => Ok(()),
+            Some(Some(errno)) => Err(io::Error::from_raw_os_error(errno)),
+            None => Err(error),
         })
     }
 
