@@ -9,10 +9,9 @@ mod places;
 
 use places::Overlay;
 use ringway_core::{BackendKind, File, Options, Queue, op};
-use ringway_hostile::Hostile;
+use ringway_hostile::HostileDisk;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Long enough on any machine; what takes longer hangs.
@@ -20,63 +19,21 @@ const SOON: Duration = Duration::from_secs(20);
 const LEN: usize = 64 << 10;
 const HANGING: usize = 40;
 
-/// An ext4 file system on a loop device whose image is on a hostile file system.
-struct HangingDisk {
-    hostile: Hostile,
-    device: Option<String>,
-    mounted: bool,
-    dir: tempfile::TempDir,
+/// `None` where there is none.
+fn hanging_disk() -> Option<HostileDisk> {
+    HostileDisk::new(64 << 20, true).inspect_err(|why| println!("skipped: {why}")).ok()
 }
 
-fn run(command: &str, arguments: &[&str]) -> Option<String> {
-    let output = Command::new(command).args(arguments).stdin(Stdio::null()).output().ok()?;
-    if !output.status.success() {
-        println!("skipped: {command}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
-impl HangingDisk {
-    /// `None` where there is no FUSE, no loop device, no ext4, or no permission.
-    fn make() -> Option<Self> {
-        let hostile = Hostile::mount_or_skip(|why| println!("skipped: {why}"))?;
-        let dir = tempfile::tempdir().unwrap();
-        let image = hostile.path().join("image");
-        std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
-        let mut disk = Self { hostile, device: None, mounted: false, dir };
-        let image = image.to_str()?;
-        run("mkfs.ext4", &["-q", "-F", image])?;
-        // Direct, so that each read of the device reaches the server.
-        disk.device = Some(run("losetup", &["-f", "--show", "--direct-io=on", image])?);
-        run("mount", &[disk.device.as_deref()?, disk.dir.path().to_str()?])?;
-        disk.mounted = true;
-        Some(disk)
-    }
-
-    /// A file none of whose pages is cached.
-    fn file(&self) -> PathBuf {
-        let path = self.dir.path().join("file");
-        std::fs::write(&path, vec![1; HANGING * LEN]).unwrap();
-        let file = std::fs::File::open(&path).unwrap();
-        file.sync_all().unwrap();
-        // SAFETY: the call takes numbers only.
-        let dropped =
-            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        assert_eq!(dropped, 0);
-        path
-    }
-}
-
-impl Drop for HangingDisk {
-    fn drop(&mut self) {
-        let _ = self.hostile.set("clear");
-        if self.mounted {
-            run("umount", &["-l", self.dir.path().to_str().unwrap_or_default()]);
-        }
-        if let Some(device) = &self.device {
-            run("losetup", &["-d", device]);
-        }
-    }
+/// A file on the disk none of whose pages is cached.
+fn uncached_file(disk: &HostileDisk) -> PathBuf {
+    let path = disk.path().join("file");
+    std::fs::write(&path, vec![1; HANGING * LEN]).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    // SAFETY: the call takes numbers only.
+    let dropped = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    assert_eq!(dropped, 0);
+    path
 }
 
 fn read_all(queue: &mut Queue, path: &Path, count: usize, first: u64) {
@@ -98,12 +55,12 @@ fn long_reads_of_a_hanging_disk_do_not_stop_others() {
                 println!("skipped: no {backend}");
                 continue;
             };
-            let Some(disk) = HangingDisk::make() else { return };
+            let Some(disk) = hanging_disk() else { return };
             let other = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let other = other.path().join("other");
             std::fs::write(&other, vec![2; LEN]).unwrap();
-            let path = disk.file();
-            disk.hostile.set("image read freeze").unwrap();
+            let path = uncached_file(&disk);
+            disk.hostile().set("image read freeze").unwrap();
             read_all(&mut queue, &path, HANGING, 0);
             let until = Instant::now() + SOON;
             read_all(&mut queue, &other, 1, 1000);
@@ -114,7 +71,7 @@ fn long_reads_of_a_hanging_disk_do_not_stop_others() {
                 done.extend(reaped.map(|one| one.user_data));
             }
             assert!(done.len() < HANGING, "the disk did not hang");
-            disk.hostile.set("image read thaw").unwrap();
+            disk.hostile().set("image read thaw").unwrap();
             while done.len() <= HANGING {
                 done.extend(queue.reap(1).unwrap().map(|one| one.user_data));
             }
@@ -125,12 +82,12 @@ fn long_reads_of_a_hanging_disk_do_not_stop_others() {
 /// A try to read what is not cached on an overlay does not even begin to read it.
 #[test]
 fn tries_on_an_overlay_do_not_wait_for_a_hanging_disk() {
-    let Some(disk) = HangingDisk::make() else { return };
+    let Some(disk) = hanging_disk() else { return };
     let elsewhere = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let Ok(overlay) = Overlay::mount(Some(disk.dir.path()), elsewhere, "") else {
+    let Ok(overlay) = Overlay::mount(Some(disk.path()), elsewhere, "") else {
         return println!("skipped: no overlay");
     };
-    disk.file();
+    uncached_file(&disk);
     let file = File::open(overlay.path().join("file")).unwrap();
     let mut queue = Options::new().build().unwrap();
     let mut read = |at: u64| {
@@ -141,7 +98,7 @@ fn tries_on_an_overlay_do_not_wait_for_a_hanging_disk() {
     if file.read_now(&mut [0; 4096], 0).is_none() {
         return println!("skipped: an older kernel");
     }
-    disk.hostile.set("image read freeze").unwrap();
+    disk.hostile().set("image read freeze").unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn({
         let file = file.clone();
@@ -152,7 +109,7 @@ fn tries_on_an_overlay_do_not_wait_for_a_hanging_disk() {
         }
     });
     assert_eq!(receiver.recv_timeout(SOON), Ok(true), "a try waits for the disk");
-    disk.hostile.set("image read thaw").unwrap();
+    disk.hostile().set("image read thaw").unwrap();
     read(2 << 20);
     assert!(file.read_now(&mut [0; 4096], 2 << 20).is_some());
 }

@@ -5,6 +5,10 @@
 #![cfg(target_os = "linux")]
 #![doc = include_str!("../README.md")]
 
+mod disk;
+
+pub use disk::HostileDisk;
+
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};

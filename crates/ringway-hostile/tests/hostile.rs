@@ -1,10 +1,12 @@
 //! What each rule does, seen by the standard library.
 #![cfg(target_os = "linux")]
 
-use ringway_hostile::Hostile;
+use ringway_hostile::{Hostile, HostileDisk};
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,11 +17,12 @@ const EAGAIN: i32 = 11;
 const ELOOP: i32 = 40;
 
 fn mount(options: &[&str]) -> Option<Hostile> {
-    let skip = |error: &std::io::Error| {
-        println!("skipped: {error}");
-        assert!(std::env::var_os("CI").is_none(), "unexpected skip in CI: {error}");
-    };
-    Hostile::mount(options).inspect_err(skip).ok()
+    Hostile::mount(options).inspect_err(|error| skip(&error.to_string())).ok()
+}
+
+fn skip(why: &str) {
+    println!("skipped: {why}");
+    assert!(std::env::var_os("CI").is_none(), "unexpected skip in CI: {why}");
 }
 
 #[test]
@@ -172,4 +175,52 @@ fn other_users_have_their_own_files() {
     let path = hostile.path().join("file");
     let file = File::options().write(true).create_new(true).mode(0o640).open(&path).unwrap();
     assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o640);
+}
+
+/// The device of what is mounted in `dir`, as this thread sees it.
+fn device_of(dir: &Path) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/thread-self/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.split(' ').nth(1).map(Path::new) == Some(dir))?;
+    line.split(' ').next().map(str::to_owned)
+}
+
+/// Nothing remains of the disk of a test that is killed: no other process saw it, and its device
+/// has ended.
+#[test]
+fn a_disk_ends_with_its_process() {
+    const MAKE: &str = "RINGWAY_HOSTILE_DISK";
+    if std::env::var_os(MAKE).is_some() {
+        match HostileDisk::new(64 << 20, false) {
+            Ok(disk) => {
+                fs::write(disk.path().join("file"), b"content").unwrap();
+                let path = disk.path().display();
+                println!("\ndisk {path} {}", device_of(disk.path()).unwrap());
+                thread::sleep(Duration::from_secs(600));
+            }
+            Err(why) => println!("\nnone {why}"),
+        }
+        return;
+    }
+    let mut test = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_disk_ends_with_its_process", "--nocapture"])
+        .env(MAKE, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(test.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let said = said.find(|line| line.starts_with("disk ") || line.starts_with("none ")).unwrap();
+    let others_see = said.split(' ').nth(1).and_then(|path| device_of(path.as_ref()));
+    test.kill().unwrap();
+    test.wait().unwrap();
+    assert_eq!(others_see, None);
+    let Some((_, device)) = said.strip_prefix("disk ").and_then(|said| said.split_once(' ')) else {
+        return skip(&said);
+    };
+    let name = device.strip_prefix("/dev/").unwrap();
+    let image = Path::new("/sys/block").join(name).join("loop/backing_file");
+    let until = Instant::now() + Duration::from_secs(20);
+    while fs::read_to_string(&image).is_ok_and(|image| image.contains("/mount/image")) {
+        assert!(Instant::now() < until, "{device} is still there");
+        thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -4,8 +4,8 @@
 use crate::common::skip;
 use ringway::fs::{File, OpenOptions};
 use ringway::{AlignedBuffer, BackendKind, Engine};
-use ringway_hostile::Hostile;
-use std::path::{Path, PathBuf};
+use ringway_hostile::HostileDisk;
+use std::path::Path;
 use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
@@ -19,60 +19,8 @@ use tempfile::TempDir;
 const SLOW: Duration = Duration::from_millis(600);
 /// A poll that takes as long has waited for one.
 const WAITED: Duration = Duration::from_millis(300);
-
-/// An ext4 file system on a loop device, whose image is in a hostile file system.
-struct SlowDisk {
-    hostile: Hostile,
-    mount: TempDir,
-    device: PathBuf,
-}
-
-/// Runs a command. Errors: what it printed.
-fn run(program: &str, arguments: &[&Path]) -> Result<String, String> {
-    let output = Command::new(program).args(arguments).output();
-    let output = output.map_err(|error| format!("{program}: {error}"))?;
-    if output.status.success() {
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    } else {
-        Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim()))
-    }
-}
-
-impl SlowDisk {
-    /// Errors: why there is none here.
-    fn new() -> Result<Self, String> {
-        let hostile = Hostile::mount(&[]).map_err(|error| error.to_string())?;
-        let (mount, backing) = (TempDir::new().unwrap(), hostile.backing().join("image"));
-        std::fs::File::create(&backing).and_then(|image| image.set_len(256 << 20)).unwrap();
-        run("mkfs.ext4", &[Path::new("-q"), Path::new("-F"), &backing])?;
-        let image = hostile.path().join("image");
-        let device = run("losetup", &[Path::new("--find"), Path::new("--show"), &image])?;
-        let disk = Self { hostile, mount, device: PathBuf::from(device) };
-        run("mount", &[&disk.device, disk.mount.path()])?;
-        Ok(disk)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.mount.path().join(name)
-    }
-}
-
-impl Drop for SlowDisk {
-    fn drop(&mut self) {
-        let _ = self.hostile.set("clear");
-        // (An engine that was dropped may still close files.)
-        let is_unmounted = || run("umount", &[self.mount.path()]).is_ok();
-        if !(0..50).any(|_| {
-            is_unmounted() || {
-                std::thread::sleep(Duration::from_millis(100));
-                false
-            }
-        }) {
-            let _ = run("umount", &[Path::new("-l"), self.mount.path()]);
-        }
-        let _ = run("losetup", &[Path::new("-d"), &self.device]);
-    }
-}
+/// Of the disk, in bytes.
+const LEN: u64 = 256 << 20;
 
 /// An overlay of directories of a disk.
 struct Overlay {
@@ -81,33 +29,33 @@ struct Overlay {
 
 impl Overlay {
     /// Errors: why there is none here.
-    fn on(disk: &SlowDisk) -> Result<Self, String> {
-        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| disk.path(name));
+    fn on(disk: &HostileDisk) -> Result<Self, String> {
+        let [lower, upper, work] = ["lower", "upper", "work"].map(|name| disk.path().join(name));
         for dir in [&lower, &upper, &work] {
             std::fs::create_dir(dir).map_err(|error| error.to_string())?;
         }
         let [lower, upper, work] = [&lower, &upper, &work].map(|dir| dir.display());
         let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
         let mount = TempDir::new().unwrap();
-        let arguments = ["-t", "overlay", "overlay", "-o", &options].map(Path::new);
-        run("mount", &[&arguments[..], &[mount.path()]].concat())?;
+        let command = ["mount", "-t", "overlay", "overlay", "-o", &options].map(Path::new);
+        run(&[&command[..], &[mount.path()]].concat())?;
         Ok(Self { mount })
     }
 }
 
 impl Drop for Overlay {
     fn drop(&mut self) {
-        // (An engine that was dropped may still close files.)
-        let is_unmounted = || run("umount", &[self.mount.path()]).is_ok();
-        if !(0..50).any(|_| {
-            is_unmounted() || {
-                std::thread::sleep(Duration::from_millis(100));
-                false
-            }
-        }) {
-            let _ = run("umount", &[Path::new("-l"), self.mount.path()]);
-        }
+        // Lazily: an engine that was dropped may still close files.
+        let _ = run(&["umount".as_ref(), "--lazy".as_ref(), self.mount.path()]);
     }
+}
+
+/// Runs a command. Errors: what it printed.
+fn run(command: &[&Path]) -> Result<(), String> {
+    let output = Command::new(command[0]).args(&command[1..]).output();
+    let output = output.map_err(|error| error.to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {}", said.trim())) }
 }
 
 struct Unpark(Thread);
@@ -171,8 +119,8 @@ fn sync_forever(path: &Path, over: &AtomicBool) {
 
 #[test]
 fn no_poll_waits_for_a_commit_of_the_journal() {
-    match SlowDisk::new() {
-        Ok(disk) => check_polls(&disk, disk.mount.path()),
+    match HostileDisk::new(LEN, false) {
+        Ok(disk) => check_polls(&disk, disk.path()),
         Err(why) => skip(&why),
     }
 }
@@ -180,7 +128,7 @@ fn no_poll_waits_for_a_commit_of_the_journal() {
 /// An overlay, as in a container, does not show what it is on.
 #[test]
 fn no_poll_waits_for_the_journal_below_an_overlay() {
-    let overlaid = SlowDisk::new().and_then(|disk| Ok((Overlay::on(&disk)?, disk)));
+    let overlaid = HostileDisk::new(LEN, false).and_then(|disk| Ok((Overlay::on(&disk)?, disk)));
     match overlaid {
         Ok((overlay, disk)) => check_polls(&disk, overlay.mount.path()),
         Err(why) => skip(&why),
@@ -188,7 +136,7 @@ fn no_poll_waits_for_the_journal_below_an_overlay() {
 }
 
 /// Files in `dir`, which is on the disk.
-fn check_polls(disk: &SlowDisk, dir: &Path) {
+fn check_polls(disk: &HostileDisk, dir: &Path) {
     let backends = [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads];
     for backend in backends {
         let path = dir.join(format!("{backend:?}"));
@@ -196,8 +144,8 @@ fn check_polls(disk: &SlowDisk, dir: &Path) {
         std::fs::File::open(&path).unwrap().sync_all().unwrap();
         std::fs::read(&path).unwrap();
     }
-    disk.hostile.set(&format!("image write delay {}", SLOW.as_millis())).unwrap();
-    let (over, synced) = (AtomicBool::new(false), disk.path("synced"));
+    disk.hostile().set(&format!("image write delay {}", SLOW.as_millis())).unwrap();
+    let (over, synced) = (AtomicBool::new(false), disk.path().join("synced"));
     std::thread::scope(|scope| {
         scope.spawn(|| sync_forever(&synced, &over));
         let measured = backends.map(|backend| {
