@@ -39,7 +39,6 @@ struct client {
 	size_t sent, size;
 };
 
-static struct ringway_queue *queue;
 static int loop, directory;
 static volatile sig_atomic_t stopping;
 
@@ -56,7 +55,7 @@ static void die(const char *what)
 }
 
 /* Closes the socket at once, but frees the client only when no operation can use its buffer. */
-static void drop(struct client *client)
+static void drop(struct ringway_queue *queue, struct client *client)
 {
 	if (!client->gone) {
 		close(client->socket); /* also removes it from the epoll set */
@@ -81,7 +80,7 @@ static void watch(int change, int fd, void *owner, uint32_t events)
 }
 
 /* Sends until the socket is full, and continues when epoll reports it writable. */
-static void send_more(struct client *client)
+static void send_more(struct ringway_queue *queue, struct client *client)
 {
 	while (client->sent < client->size) {
 		ssize_t n = send(client->socket, client->reply + client->sent,
@@ -92,7 +91,7 @@ static void send_more(struct client *client)
 			return;
 		}
 		if (n < 0) {
-			drop(client);
+			drop(queue, client);
 			return;
 		}
 		client->sent += (size_t)n;
@@ -103,7 +102,7 @@ static void send_more(struct client *client)
 }
 
 /* Ends a request. `result` is minus an errno, or the number of bytes after the header space. */
-static void send_reply(struct client *client, int64_t result)
+static void send_reply(struct ringway_queue *queue, struct client *client, int64_t result)
 {
 	size_t bytes = result > 0 ? (size_t)result : 0;
 	char header[HEADER];
@@ -115,65 +114,65 @@ static void send_reply(struct client *client, int64_t result)
 	if (!client->reply)
 		client->reply = malloc(HEADER);
 	if (!client->reply) {
-		drop(client);
+		drop(queue, client);
 		return;
 	}
 	/* The header ends where the bytes begin. */
 	client->sent = HEADER - (size_t)length;
 	client->size = HEADER + bytes;
 	memcpy(client->reply + client->sent, header, (size_t)length);
-	send_more(client);
+	send_more(queue, client);
 }
 
-static void start(struct client *client, const struct ringway_operation *operation)
+static void start(struct ringway_queue *queue, struct client *client,
+                  const struct ringway_operation *operation)
 {
 	int64_t id = ringway_push(queue, operation);
 
+	/* -EAGAIN: the queue is full, and the client may retry. */
 	if (id < 0)
-		send_reply(client, id); /* -EAGAIN: the queue is full, the client may retry */
+		send_reply(queue, client, id);
 	else
 		client->in_flight = id;
 }
 
-static void was_read(struct ringway_queue *q, const struct ringway_completion *completion)
+static void was_read(struct ringway_queue *queue, const struct ringway_completion *completion)
 {
 	struct client *client = completion->user_data;
 
-	(void)q;
 	client->in_flight = 0;
 	if (client->gone)
-		drop(client);
+		drop(queue, client);
 	else
-		send_reply(client, completion->result);
+		send_reply(queue, client, completion->result);
 }
 
-static void opened(struct ringway_queue *q, const struct ringway_completion *completion)
+static void opened(struct ringway_queue *queue, const struct ringway_completion *completion)
 {
 	struct client *client = completion->user_data;
 	struct ringway_operation read;
 
-	(void)q;
 	client->in_flight = 0;
 	if (completion->result >= 0)
 		client->file =
 			(int)completion->result; /* must be closed even if the client is gone */
 	if (client->gone) {
-		drop(client);
+		drop(queue, client);
 		return;
 	}
 	client->reply = completion->result >= 0 ? malloc(HEADER + client->length) : NULL;
 	if (completion->result < 0 || !client->reply) {
-		send_reply(client, completion->result < 0 ? completion->result : -ENOMEM);
+		send_reply(queue, client, completion->result < 0 ? completion->result : -ENOMEM);
 		return;
 	}
 	read = ringway_prep_read(client->file, client->reply + HEADER, client->length,
 	                         client->offset, was_read, client);
 	read.flags = RINGWAY_EXACT;
 	read.timeout_ns = UINT64_C(30000000000); /* 30 s */
-	start(client, &read);
+	start(queue, client, &read);
 }
 
-static void receive(struct client *client)
+static void receive(struct ringway_queue *queue, struct client *client)
 {
 	size_t capacity = sizeof client->request - client->received;
 	ssize_t n = recv(client->socket, client->request + client->received, capacity, 0);
@@ -186,7 +185,7 @@ static void receive(struct client *client)
 	client->received += n > 0 ? (size_t)n : 0;
 	line_end = memchr(client->request, '\n', client->received);
 	if (n <= 0 || (!line_end && client->received == sizeof client->request)) {
-		drop(client);
+		drop(queue, client);
 		return;
 	}
 	if (!line_end)
@@ -197,15 +196,15 @@ static void receive(struct client *client)
 	watch(EPOLL_CTL_MOD, client->socket, client, 0);
 	if (sscanf(client->request, "%" SCNu64 " %" SCNu64 " %n", &client->offset, &client->length,
 	           &path) < 2 ||
-	    !path || client->length > MAX_REPLY) {
-		send_reply(client, -EINVAL);
+	    !path || client->length > MAX_REPLY || client->offset > INT64_MAX) {
+		send_reply(queue, client, -EINVAL);
 		return;
 	}
 	/* RESOLVE_BENEATH confines paths to the directory. O_NONBLOCK avoids waiting for a FIFO. */
 	open = ringway_prep_open(directory, client->request + path, O_RDONLY | O_NONBLOCK, 0,
 	                         opened, client);
 	open.resolve = RESOLVE_BENEATH;
-	start(client, &open);
+	start(queue, client, &open);
 }
 
 static void accept_client(int listener)
@@ -228,6 +227,7 @@ int main(int argc, char **argv)
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	struct sigaction action = { .sa_handler = stop };
 	struct epoll_event events[64];
+	struct ringway_queue *queue;
 	sigset_t blocked, before;
 	int listener, completions;
 
@@ -280,15 +280,15 @@ int main(int argc, char **argv)
 			if (events[i].data.ptr == &listener)
 				accept_client(listener);
 			else if (events[i].events & EPOLLIN)
-				receive(client);
+				receive(queue, client);
 			else if (events[i].events & EPOLLOUT)
-				send_more(client);
+				send_more(queue, client);
 			else
-				drop(client); /* hang-up */
+				drop(queue, client); /* hang-up */
 		}
 	}
-	/* Cancels operations in flight and runs their callbacks. The process exits, so the clients
-	   are not freed. */
+	/* Cancels operations in flight and runs their callbacks, which use the queue that they are
+	   passed: `queue` is NULL by then. The process exits, so the clients are not freed. */
 	ringway_destroy(&queue);
 	unlink(argv[1]);
 	return 0;

@@ -38,9 +38,10 @@
  * CALLBACKS A callback may call every function on its queue except ringway_reap(),
  *           ringway_reap_into() and ringway_destroy(), which return -EDEADLK. In ringway_reap() at
  *           least one push succeeds in it, because a completion frees its slot before it is
- *           delivered; in ringway_destroy() pushes return -ESHUTDOWN. A callback must return:
- *           longjmp() out of one leaks memory and leaves the queue unable to reap; a C++ exception
- *           terminates the program.
+ *           delivered; in ringway_destroy() pushes return -ESHUTDOWN. A callback uses the queue
+ *           that it is passed: the caller's pointer is NULL while ringway_destroy() runs. It must
+ *           return: longjmp() out of one leaks memory and leaves the queue unable to reap; a C++
+ *           exception terminates the program.
  *
  * FORK      A queue belongs to the process that created it. In a forked child, functions that can
  *           fail return -ECHILD. ringway_destroy() frees the child's copy and closes the
@@ -177,9 +178,10 @@ static inline void ringway_options_init(struct ringway_options *options)
 int ringway_create(const struct ringway_options *options, struct ringway_queue **queue);
 
 /*
- * Destroys a queue and sets *queue to NULL. Cancels what is in flight, waits at most close_wait_ms,
- * and calls the callbacks. Returns the number of operations that did not end, usually 0: the kernel
- * still uses their buffers and descriptors, for the life of the process.
+ * Destroys a queue. Sets *queue to NULL, cancels what is in flight, waits at most close_wait_ms,
+ * and then calls the callbacks, which use the queue that they are passed. Returns the number of
+ * operations that did not end, usually 0: the kernel still uses their buffers and descriptors, for
+ * the life of the process.
  */
 int ringway_destroy(struct ringway_queue **queue);
 

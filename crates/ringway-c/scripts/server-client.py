@@ -71,6 +71,9 @@ for parameters, wanted in (
     ((0, 10, "."), errno.EISDIR),
     ((0, 1 << 30, "data"), errno.EINVAL),
     ((1 << 63, 10, "data"), errno.EINVAL),
+    # RINGWAY_CURRENT_POSITION, which is no offset.
+    (((1 << 64) - 1, 10, "data"), errno.EINVAL),
+    ((-1, 10, "data"), errno.EINVAL),
 ):
     request(one, *parameters)
     found = reply(one)
