@@ -58,6 +58,8 @@ impl Files {
         // completion, and nothing holds the `File` longer, except a registration, which the caller
         // ends before closing the descriptor.
         let file = unsafe { File::borrow_raw(fd) }?;
+        // Looked up here, with cancellation deferred: each push of a transfer asks for it.
+        file.is_direct();
         if index < MAX_CACHED {
             if self.known.len() <= index {
                 self.known.resize(index + 1, None);

@@ -15,8 +15,13 @@ use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::time::Duration;
 
-/// Up to this length, every device takes a transfer as one request, and the core needs no lookup.
+/// Up to this length, every device takes a transfer as one request, and the core looks nothing up
+/// for a buffer that begins at a [`PAGE`].
 const ALWAYS_ONE_REQUEST: u64 = 64 << 10;
+
+/// For a direct transfer that does not begin at a multiple of this, the core looks up whether the
+/// device's driver takes it.
+const PAGE: usize = 4096;
 
 /// `ringway_push`.
 ///
@@ -40,8 +45,8 @@ pub unsafe extern "C" fn ringway_push(
         Err(failure) => return failure.report().into(),
     };
     let request = request.as_ref();
-    // The common case, which needs no lookup: the operation is constructed in its slot, without a
-    // copy.
+    // The common case, which needs no lookup once the file is known: the operation is constructed in
+    // its slot, without a copy.
     if request.timeout_ns == 0 && request.flags == 0 && request.length <= ALWAYS_ONE_REQUEST {
         let &abi::Operation { fd, offset, .. } = request;
         if let (opcode::POLL, Ok(events)) = (request.opcode, u16::try_from(request.op_flags)) {
@@ -91,6 +96,9 @@ unsafe fn push_transfer(
     transfer: impl Into<Raw>,
 ) -> i64 {
     let file = handle.files.get(request.fd);
+    let looks_up = !request.buf.addr().is_multiple_of(PAGE)
+        && file.as_ref().is_some_and(|file| file.is_direct());
+    let _guard = looks_up.then(Uncancellable::new);
     push(handle, request, |record| {
         // SAFETY: the caller keeps the buffer and the descriptor until the completion.
         unsafe { Operation::from_raw(transfer.into(), file, None) }.user_data(record)

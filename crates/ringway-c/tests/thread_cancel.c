@@ -90,9 +90,70 @@ static void every_wait(unsigned backend)
 		run(backend, how);
 }
 
+struct pushed {
+	unsigned backend;
+	struct ringway_queue *queue;
+	struct ringway_operation operation;
+	int64_t id;
+};
+
+static void *pushes(void *arg)
+{
+	struct pushed *pushed = arg;
+
+	NEED(pthread_cancel(pthread_self()) == 0);
+	pushed->id = ringway_push(pushed->queue, &pushed->operation);
+	pthread_testcancel();
+	CHECK(!"a cancelled thread goes on");
+	return NULL;
+}
+
+/* The first direct transfer of a process is pushed by a thread that is cancelled. */
+static void push_once(void *arg)
+{
+	struct pushed *pushed = arg;
+	struct ringway_completion done;
+	pthread_t thread;
+	void *result = NULL;
+
+	pushed->queue = check_open(pushed->backend, 0);
+	NEED(pthread_create(&thread, NULL, pushes, pushed) == 0);
+	NEED(pthread_join(thread, &result) == 0);
+	CHECK(result == PTHREAD_CANCELED);
+	CHECK(pushed->id > 0);
+	SAME(ringway_reap_into(pushed->queue, &done, 1, 1, RINGWAY_FOREVER), 1);
+	SAME(done.id, pushed->id);
+	SAME(ringway_destroy(&pushed->queue), 0);
+}
+
+/* What the library knows of a device's driver it keeps, so each push has a process of its own. */
+static void first_pushes(unsigned backend)
+{
+	int fd = check_file("pushed", 65536, O_DIRECT);
+	struct pushed pushed = {.backend = backend};
+	uint8_t *memory;
+	int i;
+
+	if (fd < 0) {
+		check_skip("no direct I/O here", 0);
+		return;
+	}
+	NEED(posix_memalign((void **)&memory, 4096, 16384) == 0);
+	memset(memory, 0, 16384);
+	for (i = 0; i < 4; i++) {
+		/* At a page, and beside one. */
+		uint8_t *buf = memory + (i < 2 ? 512 : 0);
+
+		pushed.operation = i % 2 == 0 ? READ(fd, buf, 4096, 0) : WRITE(fd, buf, 4096, 0);
+		SAME(check_child(push_once, &pushed), 0);
+	}
+	free(memory);
+	close(fd);
+}
+
 int main(void)
 {
-	static void (*const tests[])(unsigned) = {every_wait, NULL};
+	static void (*const tests[])(unsigned) = {first_pushes, every_wait, NULL};
 
 	return check_each_backend("thread_cancel", 100, tests);
 }

@@ -34,8 +34,8 @@ pub use local::LocalMounts;
 pub(crate) use mount::Mount;
 use mounts::Mounts;
 pub(crate) use nvme::{FLUSH, Namespace, flush};
-use shared::DeviceNumber;
 pub(crate) use shared::{Device, RequestQueue};
+use shared::{DeviceNumber, Holder};
 use std::ffi::CStr;
 use std::fmt;
 use std::fs::OpenOptions;
@@ -146,9 +146,10 @@ impl PathFacts {
         let block_size = device.as_ref().and_then(|device| device.logical_block_size);
         let direct = statx_alignment(statx.as_ref())
             .unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size));
-        let takes_whole_pages = device
-            .as_ref()
-            .is_some_and(|device| block::takes_whole_pages(device.major, device.minor));
+        let takes_whole_pages = device.as_ref().is_some_and(|device| {
+            block::takes_whole_pages(device.major, device.minor)
+                .unwrap_or_else(|error| block::assumed_whole_pages(&error))
+        });
         Ok(Self {
             file_system: match mounted {
                 Some(mount) => mount.file_system.clone(),
@@ -207,11 +208,11 @@ pub(crate) struct FileFacts {
 
 impl FileFacts {
     /// Takes one system call where the kernel reports the alignment, and for the first file of a
-    /// driver a look at `/proc/devices`; more for a stacked device, for a character device, and for
-    /// an NVMe generic device also a command to its controller. Waits for no server, except
-    /// to learn whether a file that is not open for direct I/O supports it.
+    /// driver a look at `/proc/devices`; more for the first file of a mount on a stacked device, for
+    /// a character device, and for an NVMe generic device also a command to its controller. Waits
+    /// for no server, except to learn whether a file that is not open for direct I/O supports it.
     pub fn of(fd: BorrowedFd<'_>) -> Self {
-        let statx = quick_statx(fd, StatxMask::FACTS);
+        let statx = quick_statx(fd, StatxMask::FACTS | StatxMask::UNIQUE_MOUNT);
         let alignment = statx_alignment(statx.as_ref());
         let atomic_write = statx.as_ref().and_then(AtomicWriteUnit::of_statx);
         let block = statx.as_ref().map_or(0, |statx| statx.stx_blksize);
@@ -238,7 +239,14 @@ impl FileFacts {
         // A character device reports no alignment.
         let alignment = alignment.filter(|_| inode.kind != StorageKind::Character);
         let direct = alignment.unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size()));
-        let takes_whole_pages = device.as_ref().is_some_and(|device| device.takes_whole_pages());
+        let holder = || match inode.kind {
+            StorageKind::Block => disk_sequence(fd).map(Holder::Disk),
+            _ => statx
+                .filter(|statx| statx.stx_mask & StatxMask::UNIQUE_MOUNT != 0)
+                .map(|statx| Holder::Mount(statx.stx_mnt_id)),
+        };
+        let takes_whole_pages =
+            device.as_ref().is_some_and(|device| device.takes_whole_pages(holder));
         let direct = if takes_whole_pages { in_whole_pages(direct) } else { direct };
         // (The device of a directory only serves to derive the alignment.)
         let device = device.filter(|_| inode.kind != StorageKind::Directory);
@@ -376,6 +384,17 @@ impl Inode {
 
 fn number(device: libc::dev_t) -> DeviceNumber {
     (libc::major(device), libc::minor(device))
+}
+
+/// The sequence number of the disk that a block device is or is part of, which no other disk ever
+/// has; `None` before kernel 5.15.
+fn disk_sequence(fd: BorrowedFd<'_>) -> Option<u64> {
+    /// `_IOR(0x12, 128, __u64)`.
+    const BLKGETDISKSEQ: libc::Ioctl = 0x8008_1280_u32 as libc::Ioctl;
+    let mut number = 0u64;
+    // SAFETY: on success the kernel writes one `u64` into `number`; the borrow keeps `fd` open.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), BLKGETDISKSEQ, &raw mut number) };
+    (result == 0).then_some(number)
 }
 
 fn fstat(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {

@@ -110,23 +110,30 @@ pub(super) fn nr_requests(major: u32, minor: u32) -> Option<u32> {
 }
 
 /// Whether the driver of a device takes whole pages only and does not refuse others: zram, and what
-/// is stacked on it (dm, md). If that cannot be read, it is taken to be so, except where there is
-/// no sysfs.
-pub(super) fn takes_whole_pages(major: u32, minor: u32) -> bool {
-    if PLAIN.has(major) {
-        return false;
+/// is stacked on it (dm, md). Errors: that cannot be read.
+pub(super) fn takes_whole_pages(major: u32, minor: u32) -> io::Result<bool> {
+    if is_plain(major) {
+        return Ok(false);
     }
     match Driver::of(major, &fs::read_to_string("/proc/devices").unwrap_or_default()) {
-        Driver::Zram => true,
+        Driver::Zram => Ok(true),
         Driver::Plain => {
             PLAIN.insert(major);
-            false
+            Ok(false)
         }
-        Driver::Stacked => {
-            let device = Path::new(BY_NUMBER).join(format!("{major}:{minor}"));
-            is_zram(&device, STACKED).unwrap_or_else(|error| error.kind() != NotFound)
-        }
+        Driver::Stacked => is_zram(&Path::new(BY_NUMBER).join(format!("{major}:{minor}")), STACKED),
     }
+}
+
+/// What [`takes_whole_pages`] is taken to be where it cannot be read: true, except where there is
+/// no sysfs.
+pub(super) fn assumed_whole_pages(error: &io::Error) -> bool {
+    error.kind() != NotFound
+}
+
+/// Whether the driver with this major number is known to take any memory.
+pub(super) fn is_plain(major: u32) -> bool {
+    PLAIN.has(major)
 }
 
 /// What the driver with a major number makes.

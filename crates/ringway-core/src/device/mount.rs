@@ -5,6 +5,7 @@ use super::file_systems::{FileSystem, by_name};
 use super::mounts::Mounts;
 use super::shared::DeviceNumber;
 use super::{StatxMask, block, quick_statx};
+use crate::lookup::Lookup;
 use crate::sys::libc;
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,6 +21,7 @@ pub(crate) struct Mount {
     /// It is an overlay each of whose files is in one layer.
     pub(super) has_whole_files: bool,
     id: MountId,
+    block: Lookup<Option<DeviceNumber>>,
 }
 
 /// What identifies a mount.
@@ -44,7 +46,7 @@ impl Mount {
                 MountId::Reused(_) => None,
             };
             if let Some(name) = known.as_deref().filter(|name| *name != OVERLAY) {
-                return Some(Self { file_system: by_name(name), has_whole_files: false, id });
+                return Some(Self::new(by_name(name), false, id));
             }
             // (An overlay, or a filter or a kernel without `statmount(2)`.)
             let mounts = Mounts::of_this_process();
@@ -52,8 +54,12 @@ impl Mount {
             let name = known.as_deref().or(found.map(|found| found.file_system.as_str()))?;
             let has_whole_files = name == OVERLAY
                 && found.is_some_and(|found| has_whole_files(&found.options, module_default));
-            Some(Self { file_system: by_name(name), has_whole_files, id })
+            Some(Self::new(by_name(name), has_whole_files, id))
         })
+    }
+
+    fn new(file_system: Option<&'static FileSystem>, has_whole_files: bool, id: MountId) -> Self {
+        Self { file_system, has_whole_files, id, block: Lookup::new() }
     }
 
     /// Whether the number of the mount may become another's, so that it is looked up again unless
@@ -64,12 +70,14 @@ impl Mount {
 
     /// The block device that the mount names; a file system on several devices has others too.
     pub(super) fn block_device(&self, fd: BorrowedFd<'_>) -> Option<DeviceNumber> {
-        let id = match self.id {
-            MountId::Reused(id) => id,
-            MountId::Unique(_) => reused_id(fd)?,
-        };
-        let mounts = Mounts::of_this_process();
-        block::number_of_path(Path::new(&mounts.with_id(id)?.source))
+        *self.block.get_or_look_up(|| {
+            let id = match self.id {
+                MountId::Reused(id) => id,
+                MountId::Unique(_) => reused_id(fd)?,
+            };
+            let mounts = Mounts::of_this_process();
+            block::number_of_path(Path::new(&mounts.with_id(id)?.source))
+        })
     }
 }
 
@@ -210,7 +218,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     fn mount(id: MountId) -> Option<Mount> {
-        Some(Mount { file_system: by_name("ext4"), has_whole_files: false, id })
+        Some(Mount::new(by_name("ext4"), false, id))
     }
 
     #[test]

@@ -4,6 +4,10 @@
 //! place (a loop device gets another image, with other block sizes, only after the file system on
 //! it was unmounted). If an administrator changes a limit (`max_sectors_kb`), queues use the new
 //! value after all files were closed; until then the kernel splits requests that are too long.
+//!
+//! One fact is kept longer, because it takes many system calls to read and a caller that makes a
+//! [`File`](crate::File) for each operation would read it for each: whether the driver takes whole
+//! pages only.
 
 use super::block;
 use crate::lookup::Lookup;
@@ -11,6 +15,7 @@ use crate::submit_waits::system::statx;
 use crate::sys::{RawFd, libc};
 use crate::thread;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
@@ -95,12 +100,21 @@ impl Device {
         *self.block_size.get_or_look_up(|| self.number().and_then(read))
     }
 
-    /// Whether its driver takes whole pages only ([`AlignmentSource::Driver`]).
+    /// Whether its driver takes whole pages only ([`AlignmentSource::Driver`]). `holder` finds what
+    /// the file at hand is on.
     ///
     /// [`AlignmentSource::Driver`]: super::AlignmentSource::Driver
-    pub(super) fn takes_whole_pages(&self) -> bool {
-        let look_up = |(major, minor)| block::takes_whole_pages(major, minor);
-        *self.whole_pages.get_or_look_up(|| self.number().is_some_and(look_up))
+    pub(super) fn takes_whole_pages(&self, holder: impl FnOnce() -> Option<Holder>) -> bool {
+        *self.whole_pages.get_or_look_up(|| {
+            let Some((major, minor)) = self.number() else { return false };
+            if block::is_plain(major) {
+                return false;
+            }
+            let key = holder().map(|holder| (holder, (major, minor)));
+            WHOLE_PAGES
+                .of(key, || block::takes_whole_pages(major, minor))
+                .unwrap_or_else(|error| block::assumed_whole_pages(&error))
+        })
     }
 
     /// Whether the device polls for completions; `None` if unknown. Opens one sysfs file.
@@ -142,6 +156,58 @@ impl RequestQueue {
     #[inline]
     pub(crate) fn requests(&self) -> Option<u32> {
         self.device.requests(self.number)
+    }
+}
+
+/// What keeps the number of a device from becoming another's while it exists. The kernel never uses
+/// these numbers again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Holder {
+    /// The mount of a file (`STATX_MNT_ID_UNIQUE`).
+    Mount(u64),
+    /// The disk that the file is, or a partition of (`BLKGETDISKSEQ`).
+    Disk(u64),
+}
+
+static WHOLE_PAGES: WholePages = WholePages(Mutex::new(BTreeMap::new()));
+
+/// How many answers are kept.
+const KEPT: usize = 64;
+
+/// Whether the drivers of devices take whole pages only.
+struct WholePages(Mutex<BTreeMap<(Holder, DeviceNumber), bool>>);
+
+impl WholePages {
+    /// The answer for a device, which is kept if its holder is known. Holds no lock while it is
+    /// looked up, and waits for none, as [`DeviceCache::of`].
+    fn of(
+        &self,
+        key: Option<(Holder, DeviceNumber)>,
+        look_up: impl FnOnce() -> io::Result<bool>,
+    ) -> io::Result<bool> {
+        let Some(key) = key else { return look_up() };
+        if let Some(known) = self.with(|answers| answers.get(&key).copied()).flatten() {
+            return Ok(known);
+        }
+        let answer = look_up()?;
+        self.with(|answers| {
+            if answers.len() >= KEPT {
+                answers.clear();
+            }
+            answers.insert(key, answer)
+        });
+        Ok(answer)
+    }
+
+    fn with<R>(
+        &self,
+        work: impl FnOnce(&mut BTreeMap<(Holder, DeviceNumber), bool>) -> R,
+    ) -> Option<R> {
+        match self.0.try_lock() {
+            Ok(mut answers) => Some(work(&mut answers)),
+            Err(TryLockError::Poisoned(answers)) => Some(work(&mut answers.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 
@@ -190,6 +256,37 @@ mod tests {
         assert_eq!(read(&first), Some(0));
         drop(first);
         assert_eq!(read(&devices.of((8, 1))), Some(2), "it may be another one by now");
+    }
+
+    #[test]
+    fn whether_pages_must_be_whole_is_kept_for_a_mount_and_for_a_disk() {
+        let answers = WholePages(Mutex::default());
+        let asked = AtomicU32::new(0);
+        let of = |key, answer: io::Result<bool>| {
+            let look_up = || {
+                asked.fetch_add(1, Ordering::Relaxed);
+                answer
+            };
+            (answers.of(key, look_up).ok(), asked.load(Ordering::Relaxed))
+        };
+        let (mount, disk) = (Holder::Mount(1), Holder::Disk(1));
+        let key = |holder| Some((holder, (259, 0)));
+        assert_eq!(of(key(mount), Err(io::Error::from_raw_os_error(libc::EMFILE))), (None, 1));
+        assert_eq!(of(key(mount), Ok(true)), (Some(true), 2), "an error is not kept");
+        assert_eq!(of(key(mount), Ok(false)), (Some(true), 2));
+        assert_eq!(of(key(disk), Ok(false)), (Some(false), 3));
+        assert_eq!(of(key(disk), Ok(true)), (Some(false), 3));
+        assert_eq!(of(Some((mount, (259, 1))), Ok(false)), (Some(false), 4), "another device");
+        assert_eq!(of(key(Holder::Mount(2)), Ok(false)), (Some(false), 5), "another mount");
+        assert_eq!(of(None, Ok(true)), (Some(true), 6));
+        assert_eq!(of(None, Ok(false)), (Some(false), 7), "it may be another device by now");
+        let held = answers.0.lock();
+        assert_eq!(of(key(mount), Ok(false)), (Some(false), 8), "no lock is waited for");
+        drop(held);
+        for number in 0..1000 {
+            of(key(Holder::Mount(number)), Ok(false));
+        }
+        assert!(answers.0.lock().unwrap().len() <= KEPT);
     }
 
     #[test]
