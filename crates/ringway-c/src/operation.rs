@@ -45,8 +45,8 @@ pub unsafe extern "C" fn ringway_push(
         Err(failure) => return failure.report().into(),
     };
     let request = request.as_ref();
-    // The common case, which needs no lookup once the file is known: the operation is constructed in
-    // its slot, without a copy.
+    // The common case, which needs no lookup once the file is known: the operation is constructed
+    // in its slot, without a copy.
     if request.timeout_ns == 0 && request.flags == 0 && request.length <= ALWAYS_ONE_REQUEST {
         let &abi::Operation { fd, offset, .. } = request;
         if let (opcode::POLL, Ok(events)) = (request.opcode, u16::try_from(request.op_flags)) {

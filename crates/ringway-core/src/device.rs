@@ -208,9 +208,10 @@ pub(crate) struct FileFacts {
 
 impl FileFacts {
     /// Takes one system call where the kernel reports the alignment, and for the first file of a
-    /// driver a look at `/proc/devices`; more for the first file of a mount on a stacked device, for
-    /// a character device, and for an NVMe generic device also a command to its controller. Waits
-    /// for no server, except to learn whether a file that is not open for direct I/O supports it.
+    /// driver a look at `/proc/devices`; more for the first file of a mount on a stacked device,
+    /// for a character device, and for an NVMe generic device also a command to its controller.
+    /// Waits for no server, except to learn whether a file that is not open for direct I/O supports
+    /// it.
     pub fn of(fd: BorrowedFd<'_>) -> Self {
         let statx = quick_statx(fd, StatxMask::FACTS | StatxMask::UNIQUE_MOUNT);
         let alignment = statx_alignment(statx.as_ref());

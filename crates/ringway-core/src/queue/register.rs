@@ -111,7 +111,12 @@ impl Backends {
         if self.owner.is_current() { Ok(()) } else { Err(Refusal::new(feature, libc::ECHILD)) }
     }
 
+    /// Records a refusal, once for each feature and errno: a program may try with each of its files.
     fn record_refusal(&mut self, feature: Feature, errno: i32) -> Refusal {
+        let is_same = |one: &&Refusal| one.feature == feature && one.errno == errno;
+        if let Some(known) = self.explanation.refusals.iter().find(is_same) {
+            return known.clone();
+        }
         let refusal = Refusal::new(feature, errno);
         self.explanation.refusals.push(refusal.clone());
         refusal
@@ -175,5 +180,35 @@ impl Queue {
             slots.get(key).and_then(|flight| flight.operation.file.as_ref()).is_some_and(same)
         });
         !in_use && self.backends.unregister(file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::{BackendKind, Options};
+
+    #[test]
+    fn a_refusal_is_recorded_once() {
+        let mut queue = Options::new().backend(BackendKind::Threads).build().unwrap();
+        let file = File::open("/dev/null").unwrap();
+        let arena = Arena::new(4096, 1);
+        let empty = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }];
+        let mut all = Vec::new();
+        for _ in 0..1000 {
+            // SAFETY: it has no memory.
+            let of_memory = unsafe { queue.register_memory(&empty) };
+            let found = [queue.register_file(&file), queue.register_arena(&arena), of_memory];
+            all.push(found.map(|refused| refused.unwrap_err()));
+        }
+        assert!(all.iter().all(|found| *found == all[0]));
+        let refusals = queue.explain().refusals;
+        for refusal in &all[0] {
+            assert_eq!(refusals.iter().filter(|one| *one == refusal).count(), 1, "{refusals:?}");
+        }
+        assert_eq!(
+            all[0].each_ref().map(|one| one.errno),
+            [libc::EOPNOTSUPP, libc::EOPNOTSUPP, libc::EINVAL]
+        );
     }
 }
