@@ -9,7 +9,7 @@ use crate::cancellation::Uncancellable;
 use ringway_core::{File, WeakFile};
 use std::os::fd::RawFd;
 
-/// Descriptors from this number on are not cached.
+/// Descriptors from this number on are not cached, unless they are registered.
 const MAX_CACHED: usize = 1 << 16;
 
 /// Files by descriptor.
@@ -33,7 +33,8 @@ impl Files {
 
     /// The file of a descriptor, if an operation in flight or a registration holds it.
     pub fn held(&self, fd: RawFd) -> Option<File> {
-        self.known.get(usize::try_from(fd).ok()?)?.as_ref()?.upgrade()
+        let known = self.known.get(usize::try_from(fd).ok()?);
+        known.and_then(|known| known.as_ref()?.upgrade()).or_else(|| self.registered(fd).cloned())
     }
 
     /// The file of a descriptor that is about to be registered.
@@ -48,6 +49,11 @@ impl Files {
     /// The file for one operation, and others that overlap with it.
     #[cold]
     fn make(&mut self, fd: RawFd, index: usize) -> Option<File> {
+        if index >= MAX_CACHED
+            && let Some(registered) = self.registered(fd)
+        {
+            return Some(registered.clone());
+        }
         // It is made again for the next one.
         self.look_up(fd, index).inspect(File::leave_extents)
     }
@@ -117,6 +123,24 @@ mod tests {
             "only the kernel decides that a descriptor is not open"
         );
         assert!(files.known.len() <= MAX_CACHED);
+    }
+
+    #[test]
+    fn a_registered_file_is_found_whatever_its_number() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let mut files = Files::default();
+        for fd in [file.as_raw_fd(), MAX_CACHED as RawFd, RawFd::MAX] {
+            let registered = files.get_to_hold(fd).unwrap();
+            let weak = registered.downgrade();
+            files.hold(fd, registered);
+            let found = files.get(fd).unwrap();
+            assert!(files.held(fd).is_some(), "{fd}");
+            // Nothing else holds it after these two.
+            files.release(fd);
+            assert!(weak.upgrade().is_some(), "{fd}");
+            drop(found);
+            assert!(weak.upgrade().is_none() && files.held(fd).is_none(), "{fd}");
+        }
     }
 
     #[test]
