@@ -77,7 +77,7 @@ struct FileSystemStats {
 RINGWAY_ROCKSDB_API bool GetStats(const rocksdb::FileSystem& fs, FileSystemStats* stats);
 
 // Describes, for people to read, which backend and features the queues use, and what is not
-// available, why, and how to fix it. If a thread could not get a queue, the reason is included.
+// available, why, and how to fix it. If a thread ever had no queue, the last reason is included.
 // "" if `fs` was not created by ringway.
 RINGWAY_ROCKSDB_API std::string Explain(const rocksdb::FileSystem& fs);
 

@@ -29,11 +29,23 @@ Descriptor::~Descriptor()
 
 IOStatus ReadError(const std::string& path, uint64_t offset, size_t length, int64_t error)
 {
-	if (error == -ESTALE)
+	const std::string what = "While pread offset " + std::to_string(offset) + " len " +
+	                         std::to_string(length) + ": " + path;
+	const char* const why = std::strerror(static_cast<int>(-error));
+	IOStatus status;
+
+	switch (-error) {
+	case ENOSPC:
+		status = IOStatus::NoSpace(what, why);
+		status.SetRetryable(true);
+		return status;
+	case ENOENT:
+		return IOStatus::PathNotFound(what, why);
+	case ESTALE:
 		return IOStatus::IOError(IOStatus::kStaleFile);
-	return IOStatus::IOError("While pread offset " + std::to_string(offset) + " len " +
-	                             std::to_string(length) + ": " + path,
-	                         std::strerror(static_cast<int>(-error)));
+	default:
+		return IOStatus::IOError(what, why);
+	}
 }
 
 AsyncRead::AsyncRead(std::shared_ptr<Descriptor> file, uint64_t offset, size_t length,

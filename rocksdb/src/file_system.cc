@@ -4,7 +4,10 @@
 #include "file_system.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
 #include "async_read.h"
@@ -19,6 +22,28 @@ using rocksdb::IODebugContext;
 using rocksdb::IOStatus;
 using rocksdb::Status;
 
+namespace {
+
+// Opens the file of this name for reading, if it is the one that `wanted` describes. Returns -1 on
+// errors.
+int OpenSame(const std::string& path, int flags, const struct stat& wanted)
+{
+	struct stat found;
+	int fd;
+
+	do
+		fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+	while (fd < 0 && errno == EINTR);
+	if (fd >= 0 && (fstat(fd, &found) != 0 || found.st_dev != wanted.st_dev ||
+	                found.st_ino != wanted.st_ino)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+} // namespace
+
 FileSystem::FileSystem(const std::shared_ptr<rocksdb::FileSystem>& base,
                        std::shared_ptr<Queues> queues)
     : FileSystemWrapper(base), queues_(std::move(queues))
@@ -29,18 +54,20 @@ IOStatus FileSystem::NewRandomAccessFile(const std::string& path, const FileOpti
                                          std::unique_ptr<FSRandomAccessFile>* result,
                                          IODebugContext* debug)
 {
+	struct stat before;
+	const bool is_known = stat(path.c_str(), &before) == 0;
 	const IOStatus status = target()->NewRandomAccessFile(path, options, result, debug);
 
 	if (!status.ok())
 		return status;
 
 	// The base does not expose its descriptor, so open a second one. If that fails (no
-	// descriptor left, or the file was removed meanwhile), the base's file does every read. It
-	// also reads mapped files, which need no system call.
+	// descriptor left, or the file was removed or replaced meanwhile), the base's file does
+	// every read. It also reads mapped files, which need no system call.
 	std::shared_ptr<Descriptor> descriptor;
-	if (!options.use_mmap_reads) {
+	if (is_known && !options.use_mmap_reads) {
 		const int direct = (*result)->use_direct_io() ? O_DIRECT : 0;
-		const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | direct);
+		const int fd = OpenSame(path, direct, before);
 
 		if (fd >= 0)
 			descriptor = std::make_shared<Descriptor>(fd, path);

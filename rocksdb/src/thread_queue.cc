@@ -243,11 +243,12 @@ ThreadQueue* Queues::Acquire()
 
 	std::lock_guard<std::mutex> guard(lock_);
 	if (!status.ok()) {
-		if (last_failure_.empty())
+		if (!reported_)
 			std::fprintf(stderr,
 			             "ringway: no queue for a thread, which falls back to "
 			             "RocksDB's file: %s\n",
 			             status.ToString().c_str());
+		reported_ = true;
 		last_failure_ = status.ToString();
 		return nullptr;
 	}

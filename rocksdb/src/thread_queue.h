@@ -183,7 +183,8 @@ private:
 	std::vector<std::unique_ptr<ThreadQueue>> all_;
 	std::vector<ThreadQueue*> released_; // queues without a thread
 	std::string explanation_;
-	std::string last_failure_; // why a thread has no queue; "" if every thread has one
+	std::string last_failure_; // why a thread last had no queue; "" if each has always had one
+	bool reported_ = false;    // that a thread has no queue
 	std::atomic<uint64_t> fallbacks_{0};
 };
 

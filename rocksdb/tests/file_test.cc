@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -20,8 +21,11 @@
 #include <functional>
 #include <thread>
 
+#include "async_read.h"
+#include "file_system.h"
 #include "rocksdb/version.h"
 #include "test.h"
+#include "thread_queue.h"
 
 // How often io_uring_enter(2) fails with ENOMEM from now on.
 static std::atomic<int> enomem_count{0};
@@ -44,6 +48,22 @@ extern "C" long syscall(long number, ...) noexcept
 		return -1;
 	}
 	return real(number, words[0], words[1], words[2], words[3], words[4], words[5]);
+}
+
+// The errno of each pread(2) of RocksDB's own file; 0: none.
+static std::atomic<int> pread_errno{0};
+
+// Replaces the function of the C library, which RocksDB's file calls.
+extern "C" __attribute__((visibility("default"))) ssize_t pread(int fd, void* buf, size_t length, off_t offset)
+{
+	using Function = ssize_t (*)(int, void*, size_t, off_t);
+	static const Function real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "pread"));
+
+	if (pread_errno.load() != 0) {
+		errno = pread_errno.load();
+		return -1;
+	}
+	return real(fd, buf, length, offset);
 }
 
 namespace {
@@ -267,6 +287,73 @@ TEST_EACH_BACKEND(multi_read_at_the_end_and_with_errors)
 	CompareWithBase(fs, fixture, true, {{kBlock, kBlock}});
 	CompareWithBase(fs, fixture, false, {{5, 50}});
 	CHECK_EQUAL(test::Stats(fs).batches, uint64_t{9});
+}
+
+// Programs and RocksDB itself decide by the code of an error what to do.
+TEST_ONCE(errors_have_the_codes_of_rocksdbs_file)
+{
+	const Fixture fixture;
+	std::unique_ptr<FSRandomAccessFile> file =
+	    Open(FileSystem::Default(), fixture.path, false);
+	const Memory memory = Aligned(kBlock);
+
+	for (const int error : {EIO, ENOSPC, ENOENT, ESTALE, EDQUOT}) {
+		Slice none;
+
+		pread_errno = error;
+		const IOStatus theirs =
+		    file->Read(kBlock, 100, IOOptions(), &none, memory.get(), nullptr);
+		pread_errno = 0;
+		const IOStatus ours = ringway::ReadError(fixture.path, kBlock, 100, -error);
+		CHECK_EQUAL(ours.ToString(), theirs.ToString());
+		CHECK_EQUAL(static_cast<int>(ours.code()), static_cast<int>(theirs.code()));
+		CHECK_EQUAL(static_cast<int>(ours.subcode()), static_cast<int>(theirs.subcode()));
+		CHECK_EQUAL(ours.GetRetryable(), theirs.GetRetryable());
+	}
+}
+
+// A base file system whose files are replaced as soon as they are open.
+class Replacing : public rocksdb::FileSystemWrapper {
+public:
+	Replacing(const std::string& other)
+	    : FileSystemWrapper(FileSystem::Default()), other_(other)
+	{
+	}
+	const char* Name() const override { return "Replacing"; }
+
+	IOStatus NewRandomAccessFile(const std::string& path, const FileOptions& options,
+	                             std::unique_ptr<FSRandomAccessFile>* result,
+	                             rocksdb::IODebugContext* debug) override
+	{
+		const IOStatus status = target()->NewRandomAccessFile(path, options, result, debug);
+
+		CHECK_EQUAL(rename(other_.c_str(), path.c_str()), 0);
+		return status;
+	}
+
+private:
+	const std::string other_;
+};
+
+TEST_EACH_BACKEND(a_file_that_is_replaced_while_it_is_opened_is_the_first_one)
+{
+	for (const bool direct : {true, false}) {
+		const Fixture fixture;
+		const std::string other = fixture.directory / "other";
+		auto queues = std::make_shared<ringway::Queues>(test::Options(backend));
+		const std::shared_ptr<FileSystem> fs = std::make_shared<ringway::FileSystem>(
+		    std::make_shared<Replacing>(other), queues);
+
+		CHECK_OK(queues->Start());
+		Write(other, std::string(kSize, 'x'));
+		Evict(other);
+		ReadRanges(Open(fs, fixture.path, direct).get(), fixture.contents, Blocks(4, 3));
+		CHECK_EQUAL(queues->Stats().fallbacks, uint64_t{1});
+		// The name is that of the second file now.
+		Write(other, fixture.contents);
+		ReadRanges(Open(fs, fixture.path, direct).get(), std::string(kSize, 'x'),
+		           Blocks(4, 3));
+	}
 }
 
 TEST_EACH_BACKEND(short_reads_are_continued)
@@ -687,6 +774,40 @@ TEST_ONCE(a_thread_without_a_queue_falls_back)
 		}
 	});
 	CHECK_EQUAL(test::Stats(fs).queues, uint64_t{2});
+}
+
+// Also if a queue failed before, which is not reported.
+TEST_ONCE(the_first_thread_without_a_queue_is_reported)
+{
+	const Directory directory;
+	const std::string path = directory / "errors";
+	const int saved = dup(STDERR_FILENO);
+	const int errors = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	auto queues = std::make_shared<ringway::Queues>(test::Options("uring"));
+	const rocksdb::Status status = queues->Start();
+	char text[1000] = "";
+
+	if (!status.ok())
+		throw test::Skip(status.ToString());
+	CHECK(saved >= 0 && errors >= 0);
+	CHECK(queues->ForThisThread() != nullptr);
+	queues->RecordFailure("a ring has failed");
+	CHECK_EQUAL(dup2(errors, STDERR_FILENO), STDERR_FILENO);
+	for (int i = 0; i < 2; i++)
+		OnThread([&] {
+			const DescriptorLimit limit;
+
+			limit.Zero();
+			CHECK(queues->ForThisThread() == nullptr);
+		});
+	CHECK_EQUAL(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+	CHECK_EQUAL(lseek(errors, 0, SEEK_SET), off_t{0});
+	CHECK(read(errors, text, sizeof text - 1) > 0);
+	close(saved);
+	close(errors);
+	const std::string all = text;
+	CHECK_EQUAL(std::count(all.begin(), all.end(), '\n'), std::ptrdiff_t{1});
+	CHECK(all.find("no queue for a thread") != std::string::npos);
 }
 
 // A FIFO that is open for writing: a read of it waits until the test writes.
