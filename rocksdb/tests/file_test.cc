@@ -54,7 +54,8 @@ extern "C" long syscall(long number, ...) noexcept
 static std::atomic<int> pread_errno{0};
 
 // Replaces the function of the C library, which RocksDB's file calls.
-extern "C" __attribute__((visibility("default"))) ssize_t pread(int fd, void* buf, size_t length, off_t offset)
+extern "C" __attribute__((visibility("default"))) ssize_t pread(int fd, void* buf, size_t length,
+                                                                off_t offset)
 {
 	using Function = ssize_t (*)(int, void*, size_t, off_t);
 	static const Function real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "pread"));

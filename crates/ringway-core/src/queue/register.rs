@@ -111,7 +111,8 @@ impl Backends {
         if self.owner.is_current() { Ok(()) } else { Err(Refusal::new(feature, libc::ECHILD)) }
     }
 
-    /// Records a refusal, once for each feature and errno: a program may try with each of its files.
+    /// Records a refusal, once for each feature and errno: a program may try with each of its
+    /// files.
     fn record_refusal(&mut self, feature: Feature, errno: i32) -> Refusal {
         let is_same = |one: &&Refusal| one.feature == feature && one.errno == errno;
         if let Some(known) = self.explanation.refusals.iter().find(is_same) {
