@@ -37,11 +37,11 @@
  *
  * CALLBACKS A callback may call every function on its queue except ringway_reap(),
  *           ringway_reap_into() and ringway_destroy(), which return -EDEADLK. In ringway_reap() at
- *           least one push succeeds in it, because a completion frees its slot before it is
- *           delivered; in ringway_destroy() pushes return -ESHUTDOWN. A callback uses the queue
- *           that it is passed: the caller's pointer is NULL while ringway_destroy() runs. It must
- *           return: longjmp() out of one leaks memory and leaves the queue unable to reap; a C++
- *           exception terminates the program.
+ *           least one push succeeds in it: a completion frees its slot before it is delivered, and
+ *           no other callback takes the last one; in ringway_destroy() pushes return -ESHUTDOWN. A
+ *           callback uses the queue that it is passed: the caller's pointer is NULL while
+ *           ringway_destroy() runs. It must return: longjmp() out of one leaks memory and leaves
+ *           the queue unable to reap; a C++ exception terminates the program.
  *
  * FORK      A queue belongs to the process that created it. In a forked child, functions that can
  *           fail return -ECHILD. ringway_destroy() frees the child's copy and closes the
@@ -49,7 +49,7 @@
  *           whose operations go on. Descriptors of the program stay open. A child that has closed
  *           descriptors of the queue itself, as closefrom(3) does, must not destroy it: their
  *           numbers may be those of other files. Functions that only read return the state as of
- *           the fork. All descriptors are close-on-exec.
+ *           the fork; system_calls of ringway_get_stats() is 0. All descriptors are close-on-exec.
  *
  * SIGNALS   A signal does not interrupt any function here, unless the queue was created with
  *           RINGWAY_INTERRUPTIBLE: then it ends the waits of ringway_reap() and
@@ -424,7 +424,8 @@ const char *ringway_opcode_name(unsigned opcode);
 /* Returns the number of operations pushed whose completion has not been delivered. */
 size_t ringway_in_flight(const struct ringway_queue *queue);
 
-/* Returns how many more operations can be pushed now. */
+/* Returns how many more operations can be pushed now. In a callback, one slot is kept for each
+   callback of the same ringway_reap() that follows. */
 size_t ringway_free_slots(const struct ringway_queue *queue);
 
 /*

@@ -96,7 +96,9 @@ pub unsafe fn deliver(
         true
     });
     handle.in_callback = true;
-    for completion in &batch {
+    for (index, completion) in batch.iter().enumerate() {
+        // SAFETY: the queue is valid, and no callback runs.
+        unsafe { handle_mut(queue) }.undelivered = batch.len() - index - 1;
         match completion.callback {
             // SAFETY: the caller supplied the function for this purpose. No reference to the queue
             // exists, so the callback may use it.

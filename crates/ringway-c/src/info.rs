@@ -159,7 +159,7 @@ pub unsafe extern "C" fn ringway_in_flight(queue: *const QueueHandle) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringway_free_slots(queue: *const QueueHandle) -> usize {
     // SAFETY: the caller passes a valid queue.
-    unsafe { handle_ref(queue) }.queue.free_slots()
+    unsafe { handle_ref(queue) }.free_slots()
 }
 
 /// `ringway_get_direct_io`.

@@ -50,6 +50,7 @@ pub unsafe fn make(options: *const abi::Options) -> Result<QueueHandle, Failure>
         files: Files::default(),
         in_callback: false,
         batch: Vec::new(),
+        undelivered: 0,
         chain: Vec::new(),
         numbers: Vec::new(),
         issuer,

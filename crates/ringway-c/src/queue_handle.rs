@@ -23,6 +23,8 @@ pub struct QueueHandle {
     pub in_callback: bool,
     /// Completions that are being delivered to callbacks; empty otherwise, kept for its capacity.
     pub batch: Vec<Completion>,
+    /// Those after the one whose callback runs.
+    pub undelivered: usize,
     /// A chain that is being pushed, and the numbers of its records; empty otherwise, kept for
     /// their capacity.
     pub chain: Vec<(Record, Operation)>,
@@ -52,12 +54,18 @@ impl QueueHandle {
         Ok(())
     }
 
+    /// How many operations can be pushed. In a callback, one slot is left for each callback that
+    /// follows, so that a push succeeds in each.
+    #[inline]
+    pub fn free_slots(&self) -> usize {
+        self.queue.free_slots().saturating_sub(self.undelivered)
+    }
+
     /// True if the only reason not to push `count` operations is that too many are in flight.
     #[inline]
     pub fn is_full(&self, count: usize) -> bool {
-        let free = self.queue.free_slots();
-        free < count
-            && count <= free + self.queue.in_flight()
+        self.free_slots() < count
+            && count <= self.queue.free_slots() + self.queue.in_flight()
             && self.owner.is_current()
             && !self.queue.is_closed()
     }

@@ -51,6 +51,45 @@ static void full_queues(unsigned backend)
 	}
 }
 
+/* Of two completions of a reap, the first pushes as much as it can, in this way. */
+static void fans_out(struct ringway_queue *queue, const struct ringway_completion *done)
+{
+	struct count *count = done->user_data;
+	struct ringway_operation nops[2] = {NOP(), NOP()};
+
+	SAME(ringway_free_slots(queue), 1);
+	if (count->calls++ == 0 && count->limit == 0)
+		SAME(ringway_push_chain(queue, nops, 2, NULL), -EAGAIN);
+	check_push(queue, nops[0]);
+	SAME(ringway_push(queue, &nops[0]), -EAGAIN);
+	SAME(ringway_free_slots(queue), 0);
+	COUNTERS(queue);
+}
+
+/* A callback does not take the slot that another one of the same reap needs. */
+static void shared_slots(unsigned backend)
+{
+	struct ringway_options options = check_default_options();
+	struct count count = {0, 0, 0, 0, -1};
+
+	options.in_flight = 2;
+	for (count.limit = 0; count.limit < 2; count.limit++) {
+		struct ringway_queue *queue = check_queue(backend, options);
+
+		count.calls = 0;
+		check_push(queue, ringway_prep_nop(fans_out, &count));
+		check_push(queue, ringway_prep_nop(fans_out, &count));
+		while (ringway_submit(queue) < 2)
+			usleep(1000);
+		SAME(ringway_reap(queue, 2, RINGWAY_FOREVER), 2);
+		SAME(count.calls, 2);
+		SAME(ringway_free_slots(queue), 0);
+		check_drain(queue);
+		SAME(ringway_free_slots(queue), 2);
+		SAME(ringway_destroy(&queue), 0);
+	}
+}
+
 static void forbidden(struct ringway_queue *queue, const struct ringway_completion *done)
 {
 	struct ringway_completion place;
@@ -256,8 +295,9 @@ static void mode_with_a_type(unsigned backend)
 int main(void)
 {
 	static void (*const tests[])(unsigned) = {
-		mode_with_a_type, full_queues, from_callbacks,   two_queues,
-		into_arrays,      timeouts,    without_callback, NULL};
+		mode_with_a_type, full_queues, shared_slots, from_callbacks,
+		two_queues,       into_arrays, timeouts,     without_callback,
+		NULL};
 
 	return check_each_backend("callbacks", 200, tests);
 }
