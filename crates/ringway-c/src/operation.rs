@@ -36,6 +36,12 @@ pub unsafe extern "C" fn ringway_push(
 ) -> i64 {
     // SAFETY: the caller passes a valid queue.
     let handle = unsafe { handle_mut(queue) };
+    // (The core finds out whether this is another process.)
+    if handle.issuer.is_some()
+        && let Err(failure) = handle.check()
+    {
+        return failure.report().into();
+    }
     if handle.is_full(1) {
         return Failure::full().report().into();
     }
@@ -138,6 +144,9 @@ pub unsafe extern "C" fn ringway_push_chain(
     let _guard = Uncancellable::new();
     // SAFETY: the caller passes a valid queue.
     let handle = unsafe { handle_mut(queue) };
+    if let Err(failure) = handle.check() {
+        return failure.report().into();
+    }
     if handle.is_full(count) {
         return Failure::full().report().into();
     }

@@ -142,8 +142,9 @@ static void from_another_thread(unsigned backend, uint32_t flags, int submit)
 	if (flags & RINGWAY_SINGLE_ISSUER) {
 		SAME(ringway_submit(foreign.queue), -EEXIST);
 		SAME(ringway_reap(foreign.queue, 0, 0), -EEXIST);
+	} else {
+		check_push(foreign.queue, NOP());
 	}
-	check_push(foreign.queue, NOP());
 	SAME(ringway_destroy(&foreign.queue), 0);
 	for (i = 0; i < 8; i++) {
 		int64_t result = foreign.answers[i].result;

@@ -138,9 +138,13 @@ static void moved_between_threads(unsigned backend)
 static void *uses_from_other_thread(void *arg)
 {
 	struct passed *passed = arg;
+	struct ringway_operation nops[2] = {NOP(), NOP()};
 
 	SAME(ringway_submit(passed->queue), -EEXIST);
 	SAME(ringway_reap(passed->queue, 1, RINGWAY_FOREVER), -EEXIST);
+	SAME(ringway_push(passed->queue, &nops[0]), -EEXIST);
+	SAME(ringway_push_chain(passed->queue, nops, 2, NULL), -EEXIST);
+	SAME(ringway_in_flight(passed->queue), 1);
 	return NULL;
 }
 
