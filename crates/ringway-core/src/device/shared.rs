@@ -172,7 +172,7 @@ pub(super) enum Holder {
 static WHOLE_PAGES: WholePages = WholePages(Mutex::new(BTreeMap::new()));
 
 /// How many answers are kept.
-const KEPT: usize = 64;
+const MOST_ANSWERS: usize = 64;
 
 /// Whether the drivers of devices take whole pages only.
 struct WholePages(Mutex<BTreeMap<(Holder, DeviceNumber), bool>>);
@@ -191,7 +191,7 @@ impl WholePages {
         }
         let answer = look_up()?;
         self.with(|answers| {
-            if answers.len() >= KEPT {
+            if answers.len() >= MOST_ANSWERS {
                 answers.clear();
             }
             answers.insert(key, answer)
@@ -286,7 +286,7 @@ mod tests {
         for number in 0..1000 {
             of(key(Holder::Mount(number)), Ok(false));
         }
-        assert!(answers.0.lock().unwrap().len() <= KEPT);
+        assert!(answers.0.lock().unwrap().len() <= MOST_ANSWERS);
     }
 
     #[test]
