@@ -52,7 +52,8 @@ val wake : unit -> unit
 (** Ends the wait of another thread in the loop. *)
 
 val explain : unit -> string
-(** Why queues have failed, and {!Ringway.Queue.explain} of the current one. *)
+(** Why queues have failed, and {!Ringway.Queue.explain} of the current one. After a failure the
+    dispatcher itself forces the next backend, by the option. *)
 
 (** {1 Operations} *)
 
