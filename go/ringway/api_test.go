@@ -93,7 +93,8 @@ func TestNoAliasOfAnInternalType(t *testing.T) {
 		must(t, err)
 		require(t, len(names) > 10, "%v", names)
 		for _, name := range names {
-			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil,
+				parser.SkipObjectResolution)
 			must(t, err)
 			internal := map[string]bool{}
 			for _, one := range file.Imports {
