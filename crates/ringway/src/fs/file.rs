@@ -511,9 +511,10 @@ impl File {
     }
 
     /// Converts to the standard library's file, if nothing else holds this one; otherwise returns
-    /// the file unchanged. Position, flags and locks are kept. Does not block, unless a duplicate of
-    /// the descriptor is being read or written at its position, and waits: for the server of a FUSE
-    /// or network file system, for example. [`into_std`](Self::into_std) leaves that to a thread.
+    /// the file unchanged. Position, flags and locks are kept. Does not block, unless a duplicate
+    /// of the descriptor is being read or written at its position, and waits: for the server of a
+    /// FUSE or network file system, for example. [`into_std`](Self::into_std) leaves that to a
+    /// thread.
     ///
     /// An error that no sync has returned yet is forgotten: sync first.
     ///
