@@ -79,7 +79,8 @@ func TestBenchOnAScratchFile(t *testing.T) {
 		"-batch", "5", "-commit", "3", "-null", "9"}, tiny...)
 	out, errs := runCommandLine(t, args...)
 	checkEmpty(t, dir)
-	expect(t, strings.Contains(errs, "cached 2: ringway, os, ringway-ctx\n"), "standard error: %q", errs)
+	expect(t, strings.Contains(errs, "cached 2: ringway, os, ringway-ctx\n"), "standard error: %q",
+		errs)
 	want := map[workload][]string{
 		{ioDirect, 1}: {"ringway", "os", "ringway-ctx", "bare"},
 		{ioDirect, 3}: {"ringway", "os", "ringway-ctx", "bare"},
