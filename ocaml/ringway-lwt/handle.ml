@@ -221,8 +221,8 @@ let flags t exact operation =
 (* What direct I/O requires, and a transfer that failed does not fulfil; empty: it is something
    else. The addresses of buffers are not compared. *)
 let misalignment t kind memory len ~pos =
-  (* The question may wait for a server. *)
-  if not (Descriptor.is_local t.fd) then ""
+  (* The descriptor may be another file's by now; and the question may wait for a server. *)
+  if t.closed || not (Descriptor.is_local t.fd) then ""
   else
     match Direct_io.get t.fd with
     | exception Unix.Unix_error _ -> ""
