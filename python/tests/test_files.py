@@ -364,6 +364,21 @@ async def test_explain_names_the_backend() -> None:
     assert (await ringway.explain()).startswith("backend ")
 
 
+def test_explain_names_what_forces_the_backend() -> None:
+    script = "import asyncio, ringway; print(asyncio.run(ringway.explain()))"
+    for variable, start in [
+        ({"RINGWAY_BACKEND": "threads"}, "backend threads (forced by RINGWAY_BACKEND)"),
+        ({"RINGWAY_BACKEND": ""}, "backend "),
+    ]:
+        environment = {**os.environ, **variable}
+        command = [sys.executable, "-c", script]
+        text = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+        assert text.startswith(start)
+        assert ("forced" in text) == bool(variable["RINGWAY_BACKEND"])
+
+
 async def test_the_descriptor_of_a_directory_stays_open(tmp_path: Path) -> None:
     fd = os.open(tmp_path, os.O_RDONLY)
     for arguments in ({}, {"closefd": False}):
