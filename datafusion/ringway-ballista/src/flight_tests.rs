@@ -189,7 +189,7 @@ async fn an_executor_that_sends_too_little_is_named() {
             jobs[0].schema.clone(),
             Partitioning::UnknownPartitioning(PARTITIONS),
         );
-        let reader = ShuffleReader::new(&reader.unwrap(), engine, work_dir, None);
+        let reader = ShuffleReader::new(&reader.unwrap(), engine, "reader", work_dir, None);
         let error = jobs[0].keys_in(session, &reader, 0).await.unwrap_err();
         let failure = match &error {
             DataFusionError::External(error) => error.downcast_ref::<BallistaError>(),
@@ -203,4 +203,27 @@ async fn an_executor_that_sends_too_little_is_named() {
             _ => panic!("{error:?}"),
         }
     }
+}
+
+/// A stage that runs from the start may have other tasks, of the same numbers, on other executors.
+#[tokio::test]
+async fn a_file_of_another_executors_name_is_not_its_file() {
+    let engine = Engine::global().unwrap();
+    let job = Job::run(engine, false, "lz4").await;
+    let mut locations = job.locations();
+    locations[0][0].executor_meta.port =
+        serve(RingwayFlightService::new(job.work_dir().to_owned(), engine));
+    // As many rows, but others.
+    let first_time = Job::run(engine, false, "lz4").await;
+    fs::copy(job.data(1), first_time.data(0)).unwrap();
+    let partitioning = Partitioning::UnknownPartitioning(PARTITIONS);
+    let original =
+        ShuffleReaderExec::try_new(STAGE, locations, job.schema.clone(), partitioning).unwrap();
+    let wanted = job.keys(&original.with_work_dir(job.work_dir().to_owned()), 0).await.unwrap();
+    let read = async |executor, work_dir| {
+        let reader = ShuffleReader::new(&original, engine, executor, work_dir, None);
+        job.keys(&reader, 0).await.unwrap()
+    };
+    assert_eq!(read("reader", first_time.work_dir()).await, wanted);
+    assert_eq!(read("writer", job.work_dir()).await, wanted);
 }
