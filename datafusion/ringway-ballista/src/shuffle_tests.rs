@@ -36,7 +36,7 @@ pub(crate) const STAGE: usize = 7;
 const TASK: usize = 3;
 pub(crate) const PARTITIONS: usize = 3;
 /// The executor that has written the files.
-const WRITER: &str = "writer";
+pub(crate) const WRITER: &str = "writer";
 
 /// A job whose first stage has written its files.
 pub(crate) struct Job {
