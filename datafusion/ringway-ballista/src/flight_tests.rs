@@ -206,22 +206,22 @@ async fn an_executor_that_sends_too_little_is_named() {
     }
 }
 
-/// A stage that runs from the start may have other tasks, of the same numbers, on other executors.
+/// A stage that runs again may give the same numbers to other tasks on other executors.
 #[tokio::test]
-async fn a_file_of_another_executors_name_is_not_its_file() {
+async fn a_file_with_the_name_of_another_executors_is_not_read() {
     let engine = Engine::global().unwrap();
     for is_sorted in [true, false] {
         let job = Job::run(engine, is_sorted, "lz4").await;
         let service = RingwayFlightService::new(job.work_dir().to_owned(), engine);
         let mut locations = job.locations();
         locations[0][0].executor_meta.port = serve(service);
-        let first_time = Job::run(engine, is_sorted, "lz4").await;
+        let first_attempt = Job::run(engine, is_sorted, "lz4").await;
         if is_sorted {
             // As a task leaves it that fails before it writes the index.
-            fs::remove_file(get_index_path(&first_time.data(0))).unwrap();
+            fs::remove_file(get_index_path(&first_attempt.data(0))).unwrap();
         } else {
             // As many rows, but others.
-            fs::copy(job.data(1), first_time.data(0)).unwrap();
+            fs::copy(job.data(1), first_attempt.data(0)).unwrap();
         }
         let partitioning = Partitioning::UnknownPartitioning(PARTITIONS);
         let original =
@@ -232,6 +232,6 @@ async fn a_file_of_another_executors_name_is_not_its_file() {
         };
         let wanted = read(WRITER, job.work_dir()).await;
         assert!(!wanted.is_empty());
-        assert_eq!(read("reader", first_time.work_dir()).await, wanted, "sorted {is_sorted}");
+        assert_eq!(read("reader", first_attempt.work_dir()).await, wanted, "sorted {is_sorted}");
     }
 }

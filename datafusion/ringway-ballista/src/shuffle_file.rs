@@ -63,7 +63,7 @@ impl Part {
             io::Error::new(io::ErrorKind::InvalidData, text)
         })?;
         let (file, len) = open(engine, path).await?;
-        // Without this, a damaged offset would vouch for damaged lengths of messages.
+        // The range bounds what a damaged length of a message may allocate.
         if range.end > len {
             return Err(cut(path, len, range.end));
         }
@@ -111,7 +111,7 @@ async fn open(engine: &Engine, path: &Path) -> io::Result<(File, u64)> {
     Ok((file, len))
 }
 
-/// The error of a file that ends before its index or its length of before says.
+/// The error of a file that is shorter than expected.
 fn cut(path: &Path, end: u64, expected: u64) -> io::Error {
     let text = format!("{}: ends at {end} instead of {expected}", path.display());
     io::Error::new(io::ErrorKind::UnexpectedEof, text)

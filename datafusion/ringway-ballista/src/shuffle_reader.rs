@@ -47,9 +47,9 @@ const NO_FILES: &str = "/dev/null";
 /// Reads partitions that earlier stages of the job have written: files that this executor has
 /// written with ringway, all others through Ballista's reader, at the same time.
 ///
-/// A file of another executor is not looked for in the work directory, as Ballista does. After a
-/// failure its scheduler may run a stage from the start, with the same numbers for other tasks on
-/// other executors: what has the file's name here may be the output of a task of the first time.
+/// Unlike Ballista, it does not look in the work directory for files of other executors. After a
+/// failure, the scheduler may run a stage again from the start, and gives the same numbers to other
+/// tasks on other executors: a file with the right name may be of the first attempt.
 ///
 /// The number of rows must be what the writing task has reported. Ballista takes a file that ends
 /// between two batches for complete; here it is an error, so that the scheduler repeats the task
