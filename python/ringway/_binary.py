@@ -335,12 +335,26 @@ class AsyncFile:
 
     async def _fill_from_pipe(self, size: int) -> None:
         """Have `size` bytes ahead; fewer at the end, or after one read if it is unbuffered."""
-        count = len(self._take_ahead(size))
-        while count < size and not (count and self._buffering == 0):
-            filled = len(await self._fill(size - count))
-            if filled == count:
-                break
-            count = filled
+        if self._buffering:
+            await self._gather(lambda count, _: size - count)
+        elif size and not self._take_ahead(1):
+            await self._fill(size)
+
+    async def _gather(self, wanted: Callable[[int, bytes], int]) -> None:
+        """Read a pipe ahead, until it ends or no more is wanted: `wanted` has the number of bytes
+        that are ahead, and the last piece. The pieces are joined once, however many there are."""
+        parts = [self._take_ahead(len(self._ahead))]
+        count = len(parts[0])
+        try:
+            while (size := wanted(count, parts[-1])) > 0:
+                more = await self._read_next(min(size, _LARGEST_CHUNK))
+                if not more:
+                    break
+                parts.append(more)
+                count += len(more)
+        finally:
+            # Nothing is lost with a waiter that is cancelled.
+            self._ahead, self._ahead_at = b"".join(parts), self._pos
 
     async def _read_next(self, size: int) -> bytes:
         """Read from a pipe: what an earlier, cancelled call asked for, which may be more."""
@@ -379,10 +393,8 @@ class AsyncFile:
         """All that is left, without moving the position."""
         await self._settle()
         if not self._seekable:
-            count = len(self._take_ahead(len(self._ahead)))
-            while (filled := len(await self._fill(_LARGEST_CHUNK))) > count:
-                count = filled
-            return self._take_ahead(count)
+            await self._gather(lambda *_: _LARGEST_CHUNK)
+            return self._ahead
         ahead = self._take_ahead(len(self._ahead))
         at = self._pos + len(ahead)
         out: bytes | tuple[bytes, bytes] = await run(
@@ -449,8 +461,7 @@ class AsyncFile:
         ahead = self._take_ahead(len(self._ahead))
         if not size:
             # Long lines are read in ever larger pieces.
-            size = max(self._chunk, len(ahead))
-            self._chunk = min(2 * self._chunk, _LARGEST_CHUNK)
+            size = max(self._next_chunk(), len(ahead))
         changes = self._changes
         if self._seekable:
             more = await run(self._file.read_at(size, self._pos + len(ahead), 1))
@@ -460,6 +471,11 @@ class AsyncFile:
         # This operation may have the old content; the next ones must not.
         self._stale = self._stale or changes != self._changes
         return self._ahead
+
+    def _next_chunk(self) -> int:
+        """How much is read ahead: more each time."""
+        chunk, self._chunk = self._chunk, min(2 * self._chunk, _LARGEST_CHUNK)
+        return chunk
 
     async def readline(self, size: int | None = -1, /) -> bytes:
         """Read a line with its end, at most `size` bytes; b"" at the end of the file."""
@@ -495,7 +511,11 @@ class AsyncFile:
             if end:
                 break
             searched = len(ahead)
-            ahead = await self._fill()
+            if self._seekable:
+                ahead = await self._fill()
+            else:
+                await self._gather(lambda count, last: self._wanted_of_line(limit, count, last))
+                ahead = self._ahead
             if len(ahead) == searched:
                 end = searched
                 break
@@ -503,18 +523,32 @@ class AsyncFile:
         self._pos += end
         return ahead[:end]
 
+    def _wanted_of_line(self, limit: int, count: int, last: bytes) -> int:
+        """How much of a pipe to read ahead for a line, of which `count` bytes are there."""
+        return 0 if b"\n" in last or 0 <= limit <= count else self._next_chunk()
+
     async def readlines(self, hint: int | None = -1, /) -> list[bytes]:
         """Read lines until the end, or until they have more than `hint` bytes."""
         self._check_readable()
-        lines, total = [], 0
         async with self._turn:
+            if hint is None or hint <= 0:
+                data = await self._rest()
+                self._pos += len(data)
+                return io.BytesIO(data).readlines()
             await self._settle()
-            while line := await self._readline(-1):
-                lines.append(line)
-                total += len(line)
-                if hint is not None and 0 < hint < total:
-                    break
-        return lines
+            start, lines, total = self._pos, [], 0
+            try:
+                while total <= hint and (line := self._line_ahead() or await self._readline(-1)):
+                    lines.append(line)
+                    total += len(line)
+            except BaseException:
+                # Nobody gets the lines. Those of a pipe cannot be read again.
+                if not self._seekable:
+                    self._ahead = b"".join([*lines, self._take_ahead(len(self._ahead))])
+                    self._ahead_at = start
+                self._pos = start
+                raise
+            return lines
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Iterate over the lines from the position on."""

@@ -641,3 +641,40 @@ async def test_closes_of_several_tasks(tmp_path: Path) -> None:
     await asyncio.gather(closing[0], closing[2])
     await file.close()
     assert path.read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("hint", [-1, 1000])
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+async def test_a_cancelled_readlines_loses_no_lines(
+    lines: Path, text: bool, hint: int, kind: str
+) -> None:
+    reader_fd, writer_fd = os.pipe()
+    content = b"first\nsecond\n\nlast of these\n"
+    path: Any = reader_fd
+    if kind == "file":
+        path = lines
+        content = lines.read_bytes()[:200]
+        content = content[: content.rindex(b"\n") + 1]
+        drop_cache(lines)
+    else:
+        os.write(writer_fd, content)
+    expected: list[Any] = content.splitlines(keepends=True)
+    if text:
+        expected = [line.decode() for line in expected]
+    async with ringway.open(path, "r" if text else "rb") as reader:
+        assert await reader.readline() == expected[0]
+        reading = asyncio.ensure_future(reader.readlines(hint))
+        # (A file may have been read by then, wherever the cancel comes.)
+        await asyncio.sleep(0.01 if kind == "pipe" else 0)
+        if not reading.done():
+            await cancelled(reading)
+            if kind == "file":
+                assert await reader.tell() == len(expected[0])
+            for line in expected[1:]:
+                assert await reader.readline() == line
+        else:
+            assert kind == "file"
+    os.close(writer_fd)
+    if kind == "file":
+        os.close(reader_fd)
