@@ -14,11 +14,11 @@ import sys
 import warnings
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
-from ._engine import run, wait
+from ._engine import drop, run, wait
 from ._ringway import File, Operation
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | Any
@@ -64,12 +64,14 @@ class Turn:
     """The lock of a file's position: operations on it follow each other, in order. `with` counts an
     operation of several steps that needs no lock."""
 
-    __slots__ = ("_called", "_last", "_lock", "_then", "busy")
+    __slots__ = ("_called", "_last", "_lock", "_then", "busy", "idle")
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self.busy = 0
         """The number of operations that have or want the lock, and of those that `with` counts."""
+        self.idle = 0
+        """Iterators among them that wait for their caller, which may have forgotten them."""
         # Operations are numbered as they are called. Those after the last are refused.
         self._called = 0
         self._last = sys.maxsize
@@ -143,7 +145,7 @@ class AsyncFile:
         self._appends = "a" in mode
         self._writable = self._appends or "w" in mode or "x" in mode or "+" in mode
         self._detached = False
-        # A close was cancelled: the last operation of the others closes it.
+        # Closed but for its descriptor, which the last operation of the others closes.
         self._abandoned = False
         self._turn = Turn()
         # A hint, for reads of the rest.
@@ -836,18 +838,30 @@ class AsyncFile:
                 for number, (offset, length) in enumerate(pairs_of_numbers(ranges)):
                     started = self._file.read_at(length, offset, length)
                     if type(started) is not Operation:
-                        yield number, started
+                        with self._idle():
+                            yield number, started
                         continue
                     pending[started.future] = (number, started)
                     if len(pending) == depth:
                         for pair in await _completed(pending):
-                            yield pair
+                            with self._idle():
+                                yield pair
                 while pending:
                     for pair in await _completed(pending):
-                        yield pair
+                        with self._idle():
+                            yield pair
             finally:
                 for _, operation in pending.values():
-                    operation.cancel()
+                    drop(operation)
+
+    @contextmanager
+    def _idle(self) -> Iterator[None]:
+        """While an iterator waits for its caller."""
+        self._turn.idle += 1
+        try:
+            yield
+        finally:
+            self._turn.idle -= 1
 
     async def sync(self, *, data_only: bool = False) -> None:
         """Write what was collected, and all that was written so far, to the device: `fsync(2)`, or
@@ -936,8 +950,9 @@ class AsyncFile:
     async def close(self) -> None:
         """Write what was collected, and close the file. It does not sync. Closing again does
         nothing. OSError of either step; the file is closed nevertheless, also if it is cancelled:
-        what was collected is then written without anybody who waits, and operations that were
-        called before end as usual."""
+        what was collected is then written without anybody who waits. Operations that were called
+        before end as usual; the descriptor is closed with the last of them. An iterator that waits
+        for its caller raises ValueError when it must read on, but not after a cancelled close."""
         if self._detached:
             raise ValueError("raw stream has been detached")
         if self.closed:
@@ -952,15 +967,22 @@ class AsyncFile:
                 finally:
                     if self._reading is not None:
                         self._reading.cancel()
-                    # A write that goes on closes it at its end.
-                    await run(self._file.close())
+                    if self._turn.busy > self._turn.idle + 1:
+                        self._leave()
+                    else:
+                        # A write that goes on closes it at its end.
+                        await run(self._file.close())
             finally:
                 self._turn.release()
         except asyncio.CancelledError:
-            self._abandoned = True
-            self._readable = self._writable = False
-            self._turn.after_all(self._abandon)
+            self._leave()
             raise
+
+    def _leave(self) -> None:
+        """Leave the closing to the last of the operations that were called before."""
+        self._abandoned = True
+        self._readable = self._writable = False
+        self._turn.after_all(self._abandon)
 
     def _abandon(self) -> None:
         """Close the file without waiting, when no operation is left."""

@@ -86,6 +86,14 @@ async def wait(operation: Operation) -> Any:
         raise
 
 
+def drop(operation: Operation) -> None:
+    """Cancel an operation that nobody awaits. If it has failed, asyncio does not log its error."""
+    operation.cancel()
+    future = operation.future
+    if future.done() and not future.cancelled():
+        future.exception()
+
+
 async def run(started: Any) -> Any:
     """Return the result of a call of the extension module, which may be an operation."""
     return await wait(started) if type(started) is Operation else started

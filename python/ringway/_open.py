@@ -201,9 +201,10 @@ async def wrap(
     if not text:
         return binary
     try:
-        return AsyncTextFile(
-            binary, encoding_of(encoding), errors or "strict", newline, buffering == 1
-        )
+        # As of the built-in open. (A file of a server is not asked: that may take time.)
+        is_terminal = buffering < 0 and not binary._seekable and os.isatty(binary.fileno())
+        by_line = buffering == 1 or is_terminal
+        return AsyncTextFile(binary, encoding_of(encoding), errors or "strict", newline, by_line)
     except BaseException:
         await binary.close()
         raise

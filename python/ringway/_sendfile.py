@@ -9,7 +9,7 @@ from collections import deque
 from typing import Any
 
 from ._binary import AsyncFile
-from ._engine import run
+from ._engine import drop, run
 from ._ringway import Operation
 
 _CHUNK = 256 << 10
@@ -98,7 +98,7 @@ async def _send(file: AsyncFile, offset: int, count: int | None, write: Any) -> 
         finally:
             for _, started in reads:
                 if type(started) is Operation:
-                    started.cancel()
+                    drop(started)
 
 
 class _Flow(asyncio.Protocol):
