@@ -588,6 +588,31 @@ async def test_the_end_of_a_device_is_not_its_size(
         assert await file.read(5) == expected[:5]
 
 
+async def test_opening_asks_no_server_of_a_file(
+    lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the loop's thread, as SEEK_END and isatty do on FUSE."""
+    calls, isatty = [], os.isatty
+
+    def lseek(fd: int, offset: int, whence: int, real: Any = os.lseek) -> int:
+        calls.append(whence)
+        position: int = real(fd, offset, whence)
+        return position
+
+    monkeypatch.setattr(os, "lseek", lseek)
+    monkeypatch.setattr(os, "isatty", lambda fd: calls.append("isatty") or isatty(fd))
+    size = lines.stat().st_size
+    for mode in ("ab", "ab+", "a", "r"):
+        async with ringway.open(lines, mode) as file:
+            assert await file.tell() == (0 if mode == "r" else size)
+            assert not await file.isatty()
+    async with ringway.open(lines, "ab") as file:
+        await file.write(b"more")
+        await file.flush()
+        assert await file.tell() == size + 4
+    assert set(calls) == {os.SEEK_CUR}
+
+
 def filled_pipe(content: bytes) -> int:
     """The reading end of a pipe that a thread writes to."""
     reader, writer = os.pipe()
