@@ -132,7 +132,16 @@ class AsyncFile:
     write that has begun is not cancelled: the waiting ends, and the next operation waits for it.
     """
 
-    def __init__(self, file: File, name: Any, mode: str, buffering: int, size: int) -> None:
+    def __init__(
+        self,
+        file: File,
+        name: Any,
+        mode: str,
+        buffering: int,
+        size: int,
+        end: int | None = None,
+    ) -> None:
+        """`end` is where a file with `O_APPEND` ends: a server that were asked might not answer."""
         # On Windows this makes a number, and fails if the process has no more.
         number = file.fileno()
         self._file = file
@@ -152,8 +161,11 @@ class AsyncFile:
         self._size: int = size
         self._pos: int = 0
         try:
-            self._pos = os.lseek(number, 0, os.SEEK_END if self._appends else os.SEEK_CUR)
+            from_end = self._appends and end is None
+            self._pos = os.lseek(number, 0, os.SEEK_END if from_end else os.SEEK_CUR)
             self._seekable = True
+            if self._appends and end is not None:
+                self._pos = end
         except OSError:
             self._seekable = False
         # A pipe with O_DIRECT is one of packets.
@@ -222,7 +234,8 @@ class AsyncFile:
     async def isatty(self) -> bool:
         """Return whether it is a terminal."""
         self._check_open()
-        return os.isatty(self._file.fileno())
+        # What has positions is none, and the server of a file might not answer.
+        return not self._seekable and os.isatty(self._file.fileno())
 
     async def stat(self) -> os.stat_result:
         """Return what `os.fstat` returns. What `write` has buffered does not count."""

@@ -8,7 +8,7 @@ import errno
 import os
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
-from stat import S_ISDIR
+from stat import S_ISDIR, S_ISREG
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, Union, overload
 
@@ -178,7 +178,9 @@ async def _open(
     if "+" in mode:
         flags = flags & ~os.O_WRONLY | os.O_RDWR
     raw, stat = await _open_raw(file, flags, closefd, opener, caching)
-    return await wrap(raw, stat[6], file, mode, buffering, text, encoding, errors, newline)
+    by_path = opener is None and not isinstance(file, int)
+    end = stat[6] if by_path and S_ISREG(stat[0]) else None
+    return await wrap(raw, stat[6], file, mode, buffering, text, encoding, errors, newline, end)
 
 
 async def wrap(
@@ -191,19 +193,20 @@ async def wrap(
     encoding: str | None,
     errors: str | None,
     newline: str | None,
+    end: int | None = None,
 ) -> AsyncFile | AsyncTextFile:
-    """Return the file for one that is open, and of which `size` bytes are expected."""
+    """Return the file for one that is open, and of which `size` bytes are expected. `end` is that
+    of a file that was opened by its path for appending."""
     try:
-        binary = AsyncFile(raw, file, mode, buffering, size)
+        binary = AsyncFile(raw, file, mode, buffering, size, end)
     except BaseException:
         await run(raw.close())
         raise
     if not text:
         return binary
     try:
-        # As of the built-in open. (A file of a server is not asked: that may take time.)
-        is_terminal = buffering < 0 and not binary._seekable and os.isatty(binary.fileno())
-        by_line = buffering == 1 or is_terminal
+        # As of the built-in open.
+        by_line = buffering == 1 or (buffering < 0 and await binary.isatty())
         return AsyncTextFile(binary, encoding_of(encoding), errors or "strict", newline, by_line)
     except BaseException:
         await binary.close()

@@ -19,8 +19,7 @@ use clap::{CommandFactory, Parser};
 use interrupts::interrupts;
 use runner::{End, Runner};
 use script::Script;
-use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 use tokio::runtime::Runtime;
@@ -34,14 +33,14 @@ fn main() -> ExitCode {
     match run(args) {
         Ok(End::Done) => ExitCode::SUCCESS,
         Ok(End::Cancelled) => {
-            note("ringway-sql: cancelled");
+            eprintln!("ringway-sql: cancelled");
             // As a shell reports a program that SIGINT ended.
             ExitCode::from(130)
         }
         // A reader that closes the pipe early (`| head`) is not a failure.
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            note(format_args!("ringway-sql: {}", one_line(&error)));
+            eprintln!("ringway-sql: {}", one_line(&error));
             ExitCode::FAILURE
         }
     }
@@ -59,14 +58,12 @@ fn run(args: Args) -> Result<End> {
     })?;
     // Until here, Ctrl-C ends the program.
     let mut runner = Runner::new(args, script.is_none(), opened, interrupts()?)?;
-    let end = runtime.block_on(async {
+    runtime.block_on(async {
         match script {
             Some(script) => script.run(first, &mut runner).await,
             None => terminal::run(&mut runner).await.map(|()| End::Done),
         }
-    });
-    runner.finish();
-    end
+    })
 }
 
 /// The statements to run; `None` if they are typed at a terminal.
@@ -95,12 +92,6 @@ fn one_line(error: &anyhow::Error) -> String {
         }
     }
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Prints a line on standard error. If nobody reads it, nothing else changes: `eprintln!` would
-/// panic.
-fn note(line: impl fmt::Display) {
-    let _ = writeln!(io::stderr(), "{line}");
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
