@@ -10,12 +10,16 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from stat import S_ISDIR, S_ISREG
 from types import TracebackType
-from typing import Any, Generic, Literal, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, overload
 
 from . import _ringway
 from ._binary import AsyncFile
 from ._engine import engine, run
 from ._text import AsyncTextFile, encoding_of
+
+if TYPE_CHECKING:
+    # Those of the built-in open, in every order of the letters.
+    from _typeshed import OpenBinaryMode, OpenTextMode
 
 FileOrPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]", int]
 Opener = Callable[[Any, int], int]
@@ -63,16 +67,10 @@ class Opening(Awaitable[_F], AbstractAsyncContextManager[_F], Generic[_F]):
             self._obj = None
 
 
-BinaryMode = Literal[
-    "rb", "br", "rb+", "r+b", "wb", "bw", "wb+", "w+b", "ab", "ab+", "a+b", "xb", "xb+", "x+b"
-]
-TextMode = Literal["r", "rt", "r+", "r+t", "w", "wt", "w+", "a", "at", "a+", "x", "xt", "x+"]
-
-
 @overload
 def open(
     file: FileOrPath,
-    mode: TextMode = "r",
+    mode: OpenTextMode = "r",
     buffering: int = -1,
     encoding: str | None = None,
     errors: str | None = None,
@@ -90,7 +88,7 @@ def open(
 @overload
 def open(
     file: FileOrPath,
-    mode: BinaryMode,
+    mode: OpenBinaryMode,
     buffering: int = -1,
     encoding: None = None,
     errors: None = None,
