@@ -14,7 +14,7 @@ import sys
 import warnings
 from asyncio import get_running_loop
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -846,35 +846,33 @@ class AsyncFile:
         if depth < 1:
             raise ValueError("depth must be at least 1")
         pending: dict[asyncio.Future[Any], tuple[int, Operation]] = {}
+        left = enumerate(pairs_of_numbers(ranges))
         with self._turn:
             try:
-                for number, (offset, length) in enumerate(pairs_of_numbers(ranges)):
-                    started = self._file.read_at(length, offset, length)
-                    if type(started) is not Operation:
-                        with self._idle():
-                            yield number, started
-                        continue
-                    pending[started.future] = (number, started)
-                    if len(pending) == depth:
-                        for pair in await _completed(pending):
-                            with self._idle():
-                                yield pair
-                while pending:
-                    for pair in await _completed(pending):
-                        with self._idle():
+                while True:
+                    ready: list[tuple[int, bytes]] = []
+                    while not ready and len(pending) < depth:
+                        if (following := next(left, None)) is None:
+                            break
+                        number, (offset, length) = following
+                        started = self._file.read_at(length, offset, length)
+                        if type(started) is Operation:
+                            pending[started.future] = (number, started)
+                        else:
+                            ready.append((number, started))
+                    if not ready:
+                        if not pending:
+                            return
+                        ready = await _completed(pending)
+                    self._turn.idle += 1
+                    try:
+                        for pair in ready:
                             yield pair
+                    finally:
+                        self._turn.idle -= 1
             finally:
                 for _, operation in pending.values():
                     drop(operation)
-
-    @contextmanager
-    def _idle(self) -> Iterator[None]:
-        """While an iterator waits for its caller."""
-        self._turn.idle += 1
-        try:
-            yield
-        finally:
-            self._turn.idle -= 1
 
     async def sync(self, *, data_only: bool = False) -> None:
         """Write what was collected, and all that was written so far, to the device: `fsync(2)`, or
