@@ -121,6 +121,9 @@ class _Flow(asyncio.Protocol):
                 self._reads = True
         except (AttributeError, NotImplementedError):
             pass  # One that only writes.
+        except RuntimeError as error:
+            # A TLS transport before CPython 3.11 does not say that it has lost its connection.
+            raise ConnectionError("sendfile: the connection was lost") from error
         transport.set_protocol(self)
         # Nobody can ask a transport whether its protocol is paused: it may be until the buffer is
         # almost empty. With a limit of 0 it is paused if there is anything (of a TLS transport of

@@ -269,7 +269,7 @@ async def test_sendfile_of_one_call(tmp_path: Path) -> None:
 
 async def test_null_bytes_in_paths() -> None:
     for call in (ros.stat("a\0"), ros.remove("a\0"), ros.rename("a", "b\0"), ros.listdir("\0")):
-        with pytest.raises(ValueError, match="null byte"):
+        with pytest.raises(ValueError, match=r"null (byte|character)"):
             await call
     assert not await ringway.path.exists("a\0")
 
