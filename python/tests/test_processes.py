@@ -611,12 +611,16 @@ def test_threads_may_build_engines_while_the_interpreter_ends() -> None:
             def is_running(self):
                 return True
 
+        class Engine:
+            def end(self):
+                pass
+
         loops, ends = [], False
 
         def build():
             while not ends:
                 loops.append(Loop())
-                module._engines[loops[-1]] = None
+                module._engines[loops[-1]] = Engine()
                 if len(loops) > 300:
                     loops.clear()
 
