@@ -170,6 +170,17 @@ impl Buffer {
         &self.storage()[self.start..self.start + self.len]
     }
 
+    /// Whether the bytes may be changed.
+    #[inline]
+    pub(crate) fn is_writable(&self) -> bool {
+        match &self.storage {
+            #[cfg(feature = "bytes")]
+            BufferStorage::Bytes(_) => false,
+            BufferStorage::Custom(custom) => custom.writable(),
+            _ => true,
+        }
+    }
+
     /// The bytes in use, to be changed; `None` if the buffer is read-only (`Bytes`, or a custom
     /// buffer that is not writable).
     #[inline]

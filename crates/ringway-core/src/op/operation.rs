@@ -494,22 +494,18 @@ impl Operation {
 /// Sets the addresses of the operation's buffers, once it is in its slot and no longer moves.
 #[inline]
 pub(crate) fn set_addresses(operation: &mut Operation) {
-    if let Resources::Buffer(buffer) = &mut operation.resources {
-        match &mut operation.raw {
-            Raw::Read(read) => read.buf = buffer.as_mut_ptr().unwrap_or(std::ptr::null_mut()),
-            Raw::Write(write) | Raw::WriteDsync(WriteDsync(write)) => write.buf = buffer.as_ptr(),
-            _ => {}
+    match (&mut operation.resources, &mut operation.raw) {
+        (Resources::Buffer(buffer), Raw::Read(read)) => {
+            read.buf = buffer.as_mut_ptr().unwrap_or(std::ptr::null_mut());
         }
-    }
-    if let (Resources::Named(named), Raw::WriteFile(write)) =
-        (&mut operation.resources, &mut operation.raw)
-    {
-        write.buf = named.1.as_ptr();
-    }
-    if let (Resources::Spare(spare), Raw::Read(read)) =
-        (&mut operation.resources, &mut operation.raw)
-    {
-        read.buf = spare.uninit().as_mut_ptr().cast();
+        (Resources::Buffer(buffer), Raw::Write(write) | Raw::WriteDsync(WriteDsync(write))) => {
+            write.buf = buffer.as_ptr();
+        }
+        (Resources::Named(named), Raw::WriteFile(write)) => write.buf = named.1.as_ptr(),
+        (Resources::Spare(spare), Raw::Read(read)) => {
+            read.buf = spare.uninit().as_mut_ptr().cast();
+        }
+        _ => {}
     }
 }
 
@@ -549,7 +545,7 @@ unsafe impl Sync for Iovec {}
 /// Why a read cannot use this buffer.
 #[inline]
 pub(super) fn refusal_to_read(buffer: &mut Buffer) -> Option<InvalidOperation> {
-    if buffer.as_mut_ptr().is_none() {
+    if !buffer.is_writable() {
         return Some(InvalidOperation::ReadOnlyBuffer);
     }
     buffer.has_only_spare_capacity().then_some(InvalidOperation::OnlySpareCapacity)
@@ -628,9 +624,13 @@ impl Operation {
     /// refusing it ([`AlignmentSource::Driver`](crate::device::AlignmentSource::Driver)).
     #[inline]
     pub(crate) fn misses_pages(&self) -> bool {
-        !self.socket
-            && !self.is_in_whole_pages()
-            && self.file.as_ref().is_some_and(|file| file.is_direct() && file.takes_whole_pages())
+        self.file.as_ref().is_some_and(|file| {
+            self.raw.is_transfer()
+                && !self.socket
+                && file.is_direct()
+                && !self.is_in_whole_pages()
+                && file.takes_whole_pages()
+        })
     }
 
     /// Whether each buffer of a transfer begins at a page, and each of several ends at one. (One
