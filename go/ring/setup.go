@@ -16,7 +16,27 @@ import (
 
 // Refusal is a feature that the kernel refused: the errno, what it means on this machine, and how
 // to fix it.
-type Refusal = refusal.Refusal
+type Refusal struct {
+	// Feature is what was requested: io_uring, SQPOLL, fixed buffers.
+	Feature string
+	// Errno is the error that the kernel returned.
+	Errno syscall.Errno
+	// Meaning is what the errno means for this feature on this machine.
+	Meaning string
+	// Fix is what an operator can do about it; empty if nothing helps.
+	Fix string
+}
+
+// Error returns everything in one line.
+func (r *Refusal) Error() string { return (*refusal.Refusal)(r).Error() }
+
+// Unwrap returns the errno, for errors.Is.
+func (r *Refusal) Unwrap() error { return r.Errno }
+
+// explain explains errno as the result of a request for feature.
+func explain(feature string, errno syscall.Errno) *Refusal {
+	return (*Refusal)(refusal.New(feature, errno))
+}
 
 // Options configure a ring. The zero value is useful.
 //
@@ -176,9 +196,9 @@ func open(w config) (*Ring, error) {
 		}
 		feature := w.dropFlag(errno)
 		if feature == "" {
-			return nil, refusal.New(refusal.Uring, errno)
+			return nil, explain(refusal.Uring, errno)
 		}
-		r.refusals = append(r.refusals, refusal.New(feature, errno))
+		r.refusals = append(r.refusals, explain(feature, errno))
 	}
 	// If other flags were refused too, they may be the reason why the first attempt failed.
 	if wanted&^w.flags&setupAttachWQ != 0 && len(r.refusals) > 1 {
@@ -194,7 +214,7 @@ func open(w config) (*Ring, error) {
 	if err := r.mmap(); err != nil {
 		r.unmap()
 		syscall.Close(r.fd)
-		return nil, refusal.New(refusal.Uring, err.(syscall.Errno))
+		return nil, explain(refusal.Uring, err.(syscall.Errno))
 	}
 	r.kernel = r.enterKernel
 	rings.add(r)

@@ -9,6 +9,7 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -83,4 +84,32 @@ func fields(list *ast.FieldList) string {
 		}
 	}
 	return strings.Join(all, ", ")
+}
+
+// Documentation shows no fields and no methods of a type that is an alias of an internal one.
+func TestNoAliasOfAnInternalType(t *testing.T) {
+	for _, dir := range []string{".", "../ring"} {
+		names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		must(t, err)
+		require(t, len(names) > 10, "%v", names)
+		for _, name := range names {
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil,
+				parser.SkipObjectResolution)
+			must(t, err)
+			internal := map[string]bool{}
+			for _, one := range file.Imports {
+				if path := strings.Trim(one.Path.Value, `"`); strings.Contains(path, "/internal/") {
+					internal[filepath.Base(path)] = true
+				}
+			}
+			ast.Inspect(file, func(node ast.Node) bool {
+				spec, isType := node.(*ast.TypeSpec)
+				if isType && spec.Assign.IsValid() && spec.Name.IsExported() {
+					of, _, _ := strings.Cut(types.ExprString(spec.Type), ".")
+					expect(t, !internal[of], "%s: %s is an alias", name, spec.Name.Name)
+				}
+				return true
+			})
+		}
+	}
 }

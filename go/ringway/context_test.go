@@ -171,3 +171,18 @@ func TestCauseIsTimeout(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A few transfers with a context are plain calls, as those without one: a ring would cost more.
+func TestFewTransfersWithAContextArePlainCalls(t *testing.T) {
+	e := newOrSkip(t, Options{})
+	f := openIn(t, e, make([]byte, 8192), os.O_RDWR|Direct)
+	buffer := e.NewBuffer(4096)
+	defer buffer.Release()
+	for range 10 {
+		_, err := f.ReadAtContext(t.Context(), buffer.Bytes(), 4096)
+		must(t, err)
+		_, err = f.WriteAtContext(t.Context(), buffer.Bytes(), 0)
+		must(t, err)
+	}
+	expect(t, e.Stats().Pushed == 0, "%+v", e.Stats())
+}

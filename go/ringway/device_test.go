@@ -8,6 +8,7 @@ package ringway
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway-io/ringway/go/internal/refusal"
 )
 
 // run runs a command, and skips the test if it fails.
@@ -144,4 +147,16 @@ func TestLostDataIsReportedToEveryone(t *testing.T) {
 	err := f.SyncRange(0, 0, RangeWaitBefore|RangeWrite|RangeWaitAfter)
 	expect(t, err != nil, "SyncRange has no error")
 	wantError(t, "the sync after SyncRange", f.Datasync(), syscall.EIO)
+}
+
+// An open with Direct where there is no direct I/O says so, and what to do about it.
+func TestDirectOpenRefused(t *testing.T) {
+	_, err := OpenFile("/proc/self/status", os.O_RDONLY|Direct, 0)
+	var refused *Refusal
+	var path *fs.PathError
+	expect(t, errors.As(err, &refused) && refused.Feature == refusal.DirectIO &&
+		refused.Errno == syscall.EINVAL && refused.Fix != "" && errors.As(err, &path) &&
+		path.Op == "open" && errors.Is(err, syscall.EINVAL), "%v", err)
+	_, err = OpenFile("/proc/self/none", os.O_RDONLY|Direct, 0)
+	expect(t, errors.Is(err, os.ErrNotExist) && !errors.As(err, &refused), "%v", err)
 }

@@ -20,8 +20,9 @@ type Engine struct {
 	queues
 	options   Options
 	backend   Backend
-	calls     *lane // Of blocking system calls.
-	syncs     *lane // Of syncs, which take long and must not delay the other calls.
+	forcedBy  string // What forced the backend, if something did.
+	calls     *lane  // Of blocking system calls.
+	syncs     *lane  // Of syncs, which take long and must not delay the other calls.
 	refusals  []*Refusal
 	available []string // Features of the backend.
 	fixed     *arena   // Registered memory; nil if there is none.
@@ -45,11 +46,16 @@ func New(o Options) (*Engine, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	backends, err := o.backends()
+	backends, forcedBy, err := o.backends()
 	if err != nil {
 		return nil, err
 	}
-	return newEngine(o, backends)
+	e, err := newEngine(o, backends)
+	if err != nil {
+		return nil, err
+	}
+	e.forcedBy = forcedBy
+	return e, nil
 }
 
 func newEngine(o Options, backends []Backend) (e *Engine, err error) {
@@ -90,10 +96,14 @@ func (e *Engine) Backend() Backend { return e.backend }
 // Refusals returns the backends and features that the engine tried and that are not available.
 func (e *Engine) Refusals() []*Refusal { return slices.Clip(e.refusals) }
 
-// Explain returns a text for operators: the backend and its features, and a line with the reason
-// and the fix for each one that is not available.
+// Explain returns a text for operators: the backend, what forced it if it is not the best available
+// one, its features, and a line with the reason and the fix for each one that is not available.
 func (e *Engine) Explain() string {
-	text := "backend " + string(e.backend) + e.describe()
+	text := "backend " + string(e.backend)
+	if e.forcedBy != "" {
+		text += " (forced by " + e.forcedBy + ")"
+	}
+	text += e.describe()
 	for i, feature := range e.available {
 		if i == 0 {
 			text += "; with " + feature

@@ -15,8 +15,24 @@ import (
 )
 
 // Refusal is the error of a backend, or of a feature of one, that is not available: the errno,
-// its meaning on this machine, and the fix.
-type Refusal = refusal.Refusal
+// its meaning on this machine, and the fix. It is in the error of [New], of direct opens and of
+// untorn writes, and in [Engine.Refusals]; [errors.As] finds it.
+type Refusal struct {
+	// Feature is what was requested: io_uring, Linux AIO, direct I/O, RWF_ATOMIC.
+	Feature string
+	// Errno is the error that the kernel returned.
+	Errno syscall.Errno
+	// Meaning is what the errno means for this feature on this machine.
+	Meaning string
+	// Fix is what an operator can do about it; empty if nothing helps.
+	Fix string
+}
+
+// Error returns everything in one line.
+func (r *Refusal) Error() string { return (*refusal.Refusal)(r).Error() }
+
+// Unwrap returns the errno, for errors.Is.
+func (r *Refusal) Unwrap() error { return r.Errno }
 
 // ErrEngineClosed is the error of operations after [Engine.Close]. It is [os.ErrClosed] to
 // errors.Is.

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -138,6 +140,96 @@ func ExampleOpenFile() {
 	// Output:
 	// 67890
 	// 45678
+}
+
+// A refusal says what is not available, why, and what an operator can do about it.
+func ExampleRefusal() {
+	name, remove := scratch("content")
+	defer remove()
+	f, err := ringway.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		panic(err)
+	}
+	defer f.Close()
+	// An untorn write needs direct I/O, with which this file is not open.
+	err = f.WriteUntornAt(make([]byte, 4096), 0)
+	var refused *ringway.Refusal
+	if errors.As(err, &refused) {
+		fmt.Println(refused.Feature, refused.Errno == syscall.EOPNOTSUPP, refused.Meaning != "",
+			refused.Fix != "")
+	}
+	fmt.Println(errors.Is(err, errors.ErrUnsupported))
+	// Output:
+	// RWF_ATOMIC true true true
+	// true
+}
+
+// Why a better backend is not in use: each refusal with its reason and its fix.
+func ExampleEngine_Refusals() {
+	engine, err := ringway.Default()
+	if err != nil {
+		panic(err)
+	}
+	for _, refused := range engine.Refusals() {
+		log.Printf("%s: %s; fix: %s", refused.Feature, refused.Meaning, refused.Fix)
+	}
+	// Output:
+}
+
+// A log of which many goroutines append records: each waits until its record is on the disk, and
+// those that wait at the same time share a write and a sync.
+func ExampleFile_WriteBatch_log() {
+	name, remove := scratch("")
+	defer remove()
+	f, err := ringway.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		panic(err)
+	}
+	defer f.Close()
+	type record struct {
+		text string
+		done chan error
+	}
+	records := make(chan record, 1000)
+	ended := make(chan struct{})
+	go func() { // The only goroutine that writes.
+		defer close(ended)
+		end := int64(0)
+		for first := range records {
+			group := []record{first}
+			for len(records) > 0 && len(group) < cap(records) {
+				group = append(group, <-records)
+			}
+			var batch []ringway.Transfer
+			for _, one := range group {
+				batch = append(batch, ringway.Transfer{P: []byte(one.text), Off: end})
+				end += int64(len(one.text))
+			}
+			err := f.WriteBatch(batch, ringway.DataSync)
+			for _, one := range group {
+				one.done <- err // The error of a sync reaches all for whom it was made.
+			}
+		}
+	}()
+	var writers sync.WaitGroup
+	for i := range 100 {
+		writers.Go(func() {
+			done := make(chan error, 1)
+			records <- record{fmt.Sprintf("record %02d\n", i), done}
+			if err := <-done; err != nil {
+				panic(err)
+			}
+		})
+	}
+	writers.Wait()
+	close(records)
+	<-ended
+	content, err := os.ReadFile(name)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(strings.Count(string(content), "record "), len(content))
+	// Output: 100 1000
 }
 
 // A group commit: several records and a sync in one submission.

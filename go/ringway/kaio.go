@@ -71,7 +71,7 @@ func newKAIO(requests int) (*kaio, error) {
 		}
 		// All contexts of the machine share fs.aio-max-nr: a smaller one may still fit.
 		if errno != syscall.EAGAIN || k.limit <= 32 {
-			return nil, refusal.New(refusal.KAIO, errno)
+			return nil, unavailable(refusal.KAIO, errno)
 		}
 		k.limit /= 2
 	}
@@ -79,7 +79,7 @@ func newKAIO(requests int) (*kaio, error) {
 		0)
 	if errno != 0 {
 		_, _, _ = syscall.Syscall(syscall.SYS_IO_DESTROY, k.context, 0, 0)
-		return nil, refusal.New(refusal.KAIO, errno)
+		return nil, unavailable(refusal.KAIO, errno)
 	}
 	k.eventfd = int(fd)
 	return k, nil

@@ -76,6 +76,7 @@ func apiCalls() (all []apiCall) {
 		"Engine": func(w *fixture) any { return w.e }, "File": func(w *fixture) any { return w.f },
 		"FS": func(w *fixture) any { return w.fs }, "Buffer": func(w *fixture) any { return w.b },
 		"MisalignedError": func(*fixture) any { return &MisalignedError{} },
+		"Refusal":         func(*fixture) any { return &Refusal{Errno: syscall.EINVAL} },
 	} {
 		kind := reflect.TypeOf(of(&fixture{}))
 		for i := range kind.NumMethod() {
@@ -216,7 +217,7 @@ func usual(c apiCall, w *fixture, err error) bool {
 		return err == nil || w.f.direct && errors.Is(err, syscall.EOPNOTSUPP)
 	case "File.AtomicWriteUnit", "File.WriteUntornAt": // Few disks have it.
 		return err == nil || errors.Is(err, errors.ErrUnsupported)
-	case "FS.ReadLink", "MisalignedError.Unwrap":
+	case "FS.ReadLink", "MisalignedError.Unwrap", "Refusal.Unwrap":
 		return errors.Is(err, syscall.EINVAL)
 	}
 	return err == nil

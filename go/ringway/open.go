@@ -27,7 +27,8 @@ func Create(name string) (*File, error) {
 }
 
 // OpenFile opens a file as [os.OpenFile] does, on the default engine. [Direct] among the flags
-// asks for direct I/O.
+// asks for direct I/O. If the file or its file system has none, the error is a [*Refusal], and
+// [syscall.EINVAL] to errors.Is.
 func OpenFile(name string, flag int, perm fs.FileMode) (*File, error) {
 	e, err := Default()
 	if err != nil {
@@ -44,7 +45,8 @@ func (e *Engine) Create(name string) (*File, error) {
 	return e.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
 }
 
-// OpenFile opens a file as [os.OpenFile] does. [Direct] among the flags asks for direct I/O.
+// OpenFile opens a file as [os.OpenFile] does. [Direct] among the flags asks for direct I/O. If the
+// file or its file system has none, the error is a [*Refusal], and [syscall.EINVAL] to errors.Is.
 func (e *Engine) OpenFile(name string, flag int, perm fs.FileMode) (*File, error) {
 	file, err := openFile(name, flag, perm)
 	if err != nil {

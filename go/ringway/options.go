@@ -32,7 +32,8 @@ const BackendEnv = "RINGWAY_BACKEND"
 // to errors.Is.
 type Options struct {
 	// Backend forces a backend. If it is not available, New fails. The default is the first
-	// available backend, or the one that RINGWAY_BACKEND names.
+	// available backend, or the one that RINGWAY_BACKEND names. [Engine.Explain] shows which of
+	// them forces it.
 	Backend Backend
 	// Rings is the number of rings, or Linux AIO contexts, that goroutines share. Fewer rings
 	// submit larger groups, which cost less for each operation. The default is one ring for every
@@ -103,17 +104,17 @@ func (o *Options) check() error {
 	return nil
 }
 
-// backends returns the backends to try: all of them, or the forced one.
-func (o *Options) backends() ([]Backend, error) {
-	source := "Options.Backend"
+// backends returns the backends to try: all of them, or the forced one and what forces it.
+func (o *Options) backends() (candidates []Backend, forcedBy string, err error) {
+	source, forcedBy := "Options.Backend", "the option backend"
 	if o.Backend == "" {
-		source, o.Backend = BackendEnv, Backend(os.Getenv(BackendEnv))
+		source, forcedBy, o.Backend = BackendEnv, BackendEnv, Backend(os.Getenv(BackendEnv))
 	}
 	switch o.Backend {
 	case "":
-		return []Backend{BackendURing, BackendKAIO, BackendThreads}, nil
+		return []Backend{BackendURing, BackendKAIO, BackendThreads}, "", nil
 	case BackendURing, BackendKAIO, BackendThreads:
-		return []Backend{o.Backend}, nil
+		return []Backend{o.Backend}, forcedBy, nil
 	}
-	return nil, refusal.NoBackend(source, string(o.Backend))
+	return nil, "", refusal.NoBackend(source, string(o.Backend))
 }

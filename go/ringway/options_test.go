@@ -44,13 +44,17 @@ func TestBackendIsThatOfTheOptions(t *testing.T) {
 	t.Setenv(BackendEnv, "threads")
 	for _, backend := range append(testBackends, "") {
 		e := newOrSkip(t, Options{Backend: backend})
+		forced := " (forced by the option backend)"
 		if backend == "" {
-			backend = BackendThreads
+			backend, forced = BackendThreads, " (forced by RINGWAY_BACKEND)"
 		}
 		text := e.Explain()
-		expect(t, strings.HasPrefix(text, "backend "+string(backend)) && e.Backend() == backend,
-			"%v", text)
+		expect(t, strings.HasPrefix(text, "backend "+string(backend)+forced) &&
+			e.Backend() == backend, "%v", text)
 	}
+	t.Setenv(BackendEnv, "")
+	expect(t, !strings.Contains(newOrSkip(t, Options{}).Explain(), "forced"),
+		"the best backend is forced")
 }
 
 // A backend without registered buffers reports that, and works.

@@ -45,7 +45,7 @@ type conditions struct {
 	cache   cacheUse      // What to do with the page cache. Nothing below is known before that.
 	closed  bool          // The engine is closed.
 	queue   bool          // A queue of the engine supports such transfers of the file.
-	few     bool          // Plain calls may make a few transfers: nobody may want to cancel them.
+	few     bool          // Plain calls may make a few transfers.
 	limits  *directLimits // Of direct transfers.
 	address uintptr       // Of the caller's buffer.
 	off     int64         // Or atCurrent.

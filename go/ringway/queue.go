@@ -108,7 +108,7 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 	}
 	if errno := realRead(q); errno != 0 {
 		_ = q.close()
-		return nil, refusal.New(feature, errno)
+		return nil, unavailable(feature, errno)
 	}
 	if e.options.wrap != nil {
 		q = e.options.wrap(q)
@@ -121,7 +121,9 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 	if ring != nil {
 		if len(e.rings) == 0 {
 			e.available = ring.ring.SetupFlags()
-			e.refusals = append(e.refusals, ring.ring.Refusals()...)
+			for _, refused := range ring.ring.Refusals() {
+				e.refusals = append(e.refusals, (*Refusal)(refused))
+			}
 		}
 		e.rings = append(e.rings, ring)
 	}
@@ -130,7 +132,7 @@ func (e *Engine) makeShard(backend Backend, inFlight int) (*shard, error) {
 
 // unavailable explains why the kernel refused a feature.
 func unavailable(feature string, err error) *Refusal {
-	return refusal.New(feature, refusal.Errno(err))
+	return (*Refusal)(refusal.New(feature, refusal.Errno(err)))
 }
 
 // unwatched explains why nobody would learn of the completions of a queue.

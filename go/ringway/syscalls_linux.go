@@ -17,11 +17,16 @@ import (
 	"github.com/ringway-io/ringway/go/internal/race"
 
 	"github.com/ringway-io/ringway/go/internal/kernel"
+	"github.com/ringway-io/ringway/go/internal/refusal"
 )
 
 // openFile is os.OpenFile, with Direct among the flags.
 func openFile(name string, flag int, perm fs.FileMode) (*os.File, error) {
-	return os.OpenFile(name, flag, perm)
+	file, err := os.OpenFile(name, flag, perm)
+	if path, is := err.(*fs.PathError); is && flag&Direct != 0 && path.Err == syscall.EINVAL {
+		path.Err = unavailable(refusal.DirectIO, syscall.EINVAL)
+	}
+	return file, err
 }
 
 // identify finds out what kind of file this is.

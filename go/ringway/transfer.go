@@ -129,7 +129,7 @@ func (f *File) plan(w *work, use cacheUse) plan {
 		}
 		c.closed = f.engine.closed.Load()
 		c.queue = !c.closed && f.engine.supports(f, w.op, w.off)
-		c.few = w.ctx.Done() == nil && !f.engine.options.AlwaysRing
+		c.few = !f.engine.options.AlwaysRing
 	}
 	return c.plan()
 }

@@ -5,6 +5,7 @@
 package ringway
 
 import (
+	"errors"
 	"syscall"
 	"time"
 
@@ -42,6 +43,10 @@ type pushedLink struct {
 func newUring(workers uint32) (*uring, error) {
 	r, err := ring.New(ring.Options{Entries: ringEntries})
 	if err != nil {
+		var refused *ring.Refusal
+		if errors.As(err, &refused) {
+			return nil, (*Refusal)(refused)
+		}
 		return nil, err
 	}
 	if workers > 0 {

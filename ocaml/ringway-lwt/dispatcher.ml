@@ -17,6 +17,8 @@ type request = {
   mutable state : state;
   (* The result of one that is [Withdrawn]. *)
   mutable early : int;
+  (* Why it was [refused]. *)
+  mutable refusal : exn;
 }
 
 type attachment = { event : Lwt_engine.event; hook : Lwt_main.Enter_iter_hooks.hook }
@@ -59,7 +61,15 @@ type t = {
 }
 
 let make ~is_poll operation callback =
-  { operation; callback; is_poll; op = Queue.no_op; state = Idle; early = -Operation.ecanceled }
+  {
+    operation;
+    callback;
+    is_poll;
+    op = Queue.no_op;
+    state = Idle;
+    early = -Operation.ecanceled;
+    refusal = Not_found;
+  }
 
 let prepare operation callback = make ~is_poll:false operation callback
 let prepare_poll operation callback = make ~is_poll:true operation callback
@@ -71,6 +81,7 @@ let is_pending request = request.state <> Idle
 let in_parent = -20_000
 let unknown = -20_001
 let unfinished = -20_002
+let refused = -20_003
 let is_lost result = result = unknown || result = unfinished
 let keeps_memory result = result = unfinished || result = in_parent
 
@@ -198,7 +209,12 @@ let guard callback argument =
   | (Out_of_memory | Stack_overflow | Sys.Break) as exn -> raise exn
   | exn -> !Lwt.async_exception_hook exn
 
+(* Of the request whose callback was called last, among those that were [refused]. *)
+let last_refusal = ref Not_found
+let refusal () = !last_refusal
+
 let call t request result =
+  if result = refused then last_refusal := request.refusal;
   request.state <- Idle;
   t.delivered <- t.delivered + 1;
   guard request.callback result
@@ -421,9 +437,10 @@ let rec refill t =
           refill t
       | exception Queue.Full -> ()
       | exception Queue.Misuse _ when is_busy t -> ()
-      | exception Queue.Error { error = EINVAL | EOPNOTSUPP | EFBIG; _ } ->
+      | exception (Queue.Error { error = EINVAL | EOPNOTSUPP | EFBIG; _ } as exn) ->
           (* Of the operation, not of the queue. *)
-          request.early <- -Operation.einval;
+          request.refusal <- exn;
+          request.early <- refused;
           withdraw t request)
 
 (* Ends the requests that were cancelled or refused in the backlog. *)

@@ -52,7 +52,8 @@ val wake : unit -> unit
 (** Ends the wait of another thread in the loop. *)
 
 val explain : unit -> string
-(** Why queues have failed, and {!Ringway.Queue.explain} of the current one. *)
+(** Why queues have failed, and {!Ringway.Queue.explain} of the current one. After a failure the
+    dispatcher itself forces the next backend, by the option. *)
 
 (** {1 Operations} *)
 
@@ -64,10 +65,21 @@ val start : t -> Ringway.Operation.t -> (int -> unit) -> request
 
     @raise Ringway.Queue.Error if the queue rejects the operation. *)
 
+(** {2 Results that are no errno}
+
+    They are negative. *)
+
+val refused : int
+(** The operation waited for room in the queue, which then refused it. Nothing of it took place. *)
+
+val refusal : unit -> exn
+(** In a callback whose result is {!refused}: the {!Ringway.Queue.Error} that {!start} raises for
+    an operation that need not wait. *)
+
 (** {2 Results of operations whose queue was closed}
 
-    They are negative and no errno. An operation with such a result may have taken effect: it is
-    never repeated. *)
+    They are negative and no errno, too. An operation with such a result may have taken effect: it
+    is never repeated. *)
 
 val fork_generation : unit -> int
 (** Another number in a forked child. *)

@@ -64,7 +64,8 @@ val remove : unit -> unit
 val installed : unit -> bool
 
 val explain : unit -> string
-(** Describes the ring if the engine is {!installed}; otherwise, why not. *)
+(** Describes the ring if the engine is {!installed}; otherwise, why not. The engine needs io_uring,
+    and forces it by the option of the queue. *)
 
 type stats = {
   iterations : int;  (** of the event loop *)

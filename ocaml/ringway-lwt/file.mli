@@ -130,7 +130,7 @@ val advise : t -> pos:int -> len:int -> advice -> unit Lwt.t
 
 val direct_alignment : t -> Ringway.Direct_io.t
 (** What [direct] transfers require of addresses, offsets and lengths; otherwise they fail with
-    [EINVAL]. [Bytes] need no alignment of their addresses. {!Ringway.Buffer.create_aligned} makes
-    buffers. Blocks briefly.
+    [EINVAL], and the last argument of [Unix.Unix_error] says what is wrong. [Bytes] need no
+    alignment of their addresses. {!Ringway.Buffer.create_aligned} makes buffers. Blocks briefly.
 
     @raise Unix.Unix_error [EBADF] after {!close}. *)

@@ -30,6 +30,8 @@ type t = {
   cached : bool;
   (* Transfers leave no pages in the page cache. *)
   dont_cache : bool;
+  (* It is open for direct I/O. *)
+  direct : bool;
   seekable : bool;
   mutable closed : bool;
   (* Operations that have not ended. *)
@@ -78,14 +80,15 @@ let ended t result =
         wake_closer t resolver
 
 let create ?(dont_cache = false) fd =
-  let seekable = is_seekable fd in
+  let seekable = is_seekable fd and direct = is_direct fd in
   let reads = { last = Lwt.return_unit } in
   let writes = if seekable then reads else { last = Lwt.return_unit } in
   let rec t =
     {
       fd;
-      cached = seekable && (not dont_cache) && (not (is_direct fd)) && Descriptor.is_local fd;
+      cached = seekable && (not dont_cache) && (not direct) && Descriptor.is_local fd;
       dont_cache;
+      direct;
       seekable;
       closed = false;
       users = 0;
@@ -215,6 +218,41 @@ let flags t exact operation =
   let operation = if t.dont_cache then Operation.dont_cache operation else operation in
   if exact then Operation.exact operation else operation
 
+(* What direct I/O requires, and a transfer that failed does not fulfil; empty: it is something
+   else. The addresses of buffers are not compared. *)
+let misalignment t kind memory len ~pos =
+  (* The descriptor may be another file's by now; and the question may wait for a server. *)
+  if t.closed || not (Descriptor.is_local t.fd) then ""
+  else
+    match Direct_io.get t.fd with
+    | exception Unix.Unix_error _ -> ""
+    | { Direct_io.memory = address; offset = block; _ } ->
+        let at_current = pos = Operation.current_position in
+        let is_whole n = block < 1 || n mod block = 0 in
+        let where = if at_current then "the current position" else Printf.sprintf "offset %d" pos in
+        if not (is_whole len && (at_current || is_whole pos)) then
+          Printf.sprintf "direct %s of %d bytes at %s: both must be multiples of %d" kind len where
+            block
+        else
+          match memory with
+          | Bytes _ -> ""
+          | Bigarray _ ->
+              Printf.sprintf
+                "direct %s of %d bytes at %s: the buffer's address must be a multiple of %d \
+                 (Ringway.Buffer.create_aligned), and offset and length of %d"
+                kind len where address block
+
+(* An EINVAL of a transfer says what is wrong. *)
+let explained t kind memory len ~pos transfer =
+  if not t.direct then transfer
+  else
+    Lwt.catch
+      (fun () -> transfer)
+      (function
+        | Unix.Unix_error (EINVAL, name, "") ->
+            Lwt.fail (Unix.Unix_error (EINVAL, name, misalignment t kind memory len ~pos))
+        | exn -> Lwt.fail exn)
+
 let read_queued t ~name ~exact memory off len ~pos had =
   let finish = if had = 0 then Fun.id else fun more -> had + more in
   match memory with
@@ -238,7 +276,11 @@ let read t ~name ~exact memory off len ~pos =
   | missing ->
       let had = -missing - 1 in
       let pos = if pos = Operation.current_position then pos else pos + had in
-      let rest = read_queued t ~name ~exact memory (off + had) (len - had) ~pos had in
+      let len = len - had in
+      let rest =
+        explained t "read" memory len ~pos
+          (read_queued t ~name ~exact memory (off + had) len ~pos had)
+      in
       if had = 0 || exact then rest
       else
         (* As for the system call, the bytes before an error are the result. *)
@@ -247,6 +289,8 @@ let read t ~name ~exact memory off len ~pos =
           (function Unix.Unix_error _ -> Lwt.return had | exn -> Lwt.fail exn)
 
 let write t ~name ~exact memory off len ~pos =
+  explained t "write" memory len ~pos
+  @@
   match memory with
   | Bigarray buffer ->
       let operation = flags t exact (Operation.write t.fd buffer ~off ~len ~pos) in

@@ -2,6 +2,7 @@ open Ringway
 
 let exn name argument result =
   if result = -Operation.ecanceled || result = Dispatcher.in_parent then Lwt.Canceled
+  else if result = Dispatcher.refused then Dispatcher.refusal ()
   else if Dispatcher.is_lost result then Unix.Unix_error (EIO, name, argument)
   else Unix.Unix_error (Queue.error result, name, argument)
 

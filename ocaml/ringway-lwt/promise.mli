@@ -15,8 +15,8 @@ val run :
     with [Unix.Unix_error (code, name, argument)], or with [Lwt.Canceled] if the result is
     ECANCELED or {!Dispatcher.in_parent}. The code is [EIO] if the result {!Dispatcher.is_lost}, and
     [EMFILE], [ENFILE], [ENOMEM] or [EAGAIN] if the system has no resources for a queue. An
-    operation that the queue refuses is rejected with {!Ringway.Queue.Error}, or with the code
-    [EINVAL] if it had to wait for room in the queue first.
+    operation that the queue refuses is rejected with {!Ringway.Queue.Error}, which says why, also
+    if it had to wait for room in the queue first.
 
     Cancelling the promise rejects it at once and requests with [cancel], by default
     {!Dispatcher.cancel}, that the operation be cancelled. If the operation succeeds nevertheless,

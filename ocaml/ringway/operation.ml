@@ -37,7 +37,6 @@ let pollhup = constant 8
 let iov_max = constant 9
 let stat_size = constant 10
 let ecanceled = constant 11
-let einval = constant 16
 let directory = int_of_descriptor
 let current_position = -1
 

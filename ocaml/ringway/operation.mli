@@ -177,9 +177,6 @@ val with_timeout : int -> t -> t
 val ecanceled : int
 (** [ECANCELED]; the result of a cancelled operation is minus this. *)
 
-val einval : int
-(** [EINVAL]. *)
-
 val name : t -> string
 (** The name of the operation, such as ["read"]. *)
 

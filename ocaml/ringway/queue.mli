@@ -262,7 +262,8 @@ val in_flight : t -> int
 (** Operations pushed whose completion has not been taken; 0 after {!close}. *)
 
 val explain : t -> string
-(** Describes the backend, what is available, and what was refused, with reason and fix. *)
+(** Describes the backend and what forced it, if it is not the best available one; what is
+    available; and what was refused, with reason and fix. *)
 
 val explain_dont_cache : t -> Unix.file_descr -> string option
 (** Why transfers of a file are made without {!Operation.dont_cache}, with reason and fix; [None] if

@@ -249,7 +249,7 @@ value ringway_ml_constant(value number)
 	static const int constants[] = {
 		AT_FDCWD, O_DIRECT, O_CLOEXEC, AT_REMOVEDIR, AT_SYMLINK_FOLLOW,
 		POLLIN, POLLOUT, POLLERR, POLLHUP, IOV_MAX, sizeof(struct statx),
-		ECANCELED, EAGAIN, ENOENT, ECHILD, EEXIST, EINVAL,
+		ECANCELED, EAGAIN, ENOENT, ECHILD, EEXIST,
 	};
 	assert(Long_val(number) < (intnat)(sizeof constants / sizeof *constants));
 	return Val_long(constants[Long_val(number)]);

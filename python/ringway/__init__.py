@@ -51,5 +51,8 @@ __all__ = [
 
 
 async def explain() -> str:
-    """Return which backend the running loop uses, what the system refused, why, and the fix."""
+    """Return which backend the running loop uses, what forced it, what the system refused and why.
+
+    The text has the fix of each refusal.
+    """
     return _engine().explain()

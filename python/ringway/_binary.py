@@ -18,7 +18,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
-from ._engine import run, wait
+from ._engine import drop, run, wait
 from ._ringway import File, Operation
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | Any
@@ -64,12 +64,14 @@ class Turn:
     """The lock of a file's position: operations on it follow each other, in order. `with` counts an
     operation of several steps that needs no lock."""
 
-    __slots__ = ("_called", "_last", "_lock", "_then", "busy")
+    __slots__ = ("_called", "_last", "_lock", "_then", "busy", "idle")
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self.busy = 0
         """The number of operations that have or want the lock, and of those that `with` counts."""
+        self.idle = 0
+        """Iterators among them that wait for their caller, which may have forgotten them."""
         # Operations are numbered as they are called. Those after the last are refused.
         self._called = 0
         self._last = sys.maxsize
@@ -130,7 +132,16 @@ class AsyncFile:
     write that has begun is not cancelled: the waiting ends, and the next operation waits for it.
     """
 
-    def __init__(self, file: File, name: Any, mode: str, buffering: int, size: int) -> None:
+    def __init__(
+        self,
+        file: File,
+        name: Any,
+        mode: str,
+        buffering: int,
+        size: int,
+        end: int | None = None,
+    ) -> None:
+        """`end` is where a file with `O_APPEND` ends: a server that were asked might not answer."""
         # On Windows this makes a number, and fails if the process has no more.
         number = file.fileno()
         self._file = file
@@ -143,15 +154,18 @@ class AsyncFile:
         self._appends = "a" in mode
         self._writable = self._appends or "w" in mode or "x" in mode or "+" in mode
         self._detached = False
-        # A close was cancelled: the last operation of the others closes it.
+        # Closed but for its descriptor, which the last operation of the others closes.
         self._abandoned = False
         self._turn = Turn()
         # A hint, for reads of the rest.
         self._size: int = size
         self._pos: int = 0
         try:
-            self._pos = os.lseek(number, 0, os.SEEK_END if self._appends else os.SEEK_CUR)
+            from_end = self._appends and end is None
+            self._pos = os.lseek(number, 0, os.SEEK_END if from_end else os.SEEK_CUR)
             self._seekable = True
+            if self._appends and end is not None:
+                self._pos = end
         except OSError:
             self._seekable = False
         # A pipe with O_DIRECT is one of packets.
@@ -220,7 +234,8 @@ class AsyncFile:
     async def isatty(self) -> bool:
         """Return whether it is a terminal."""
         self._check_open()
-        return os.isatty(self._file.fileno())
+        # What has positions is none, and the server of a file might not answer.
+        return not self._seekable and os.isatty(self._file.fileno())
 
     async def stat(self) -> os.stat_result:
         """Return what `os.fstat` returns. What `write` has buffered does not count."""
@@ -335,12 +350,26 @@ class AsyncFile:
 
     async def _fill_from_pipe(self, size: int) -> None:
         """Have `size` bytes ahead; fewer at the end, or after one read if it is unbuffered."""
-        count = len(self._take_ahead(size))
-        while count < size and not (count and self._buffering == 0):
-            filled = len(await self._fill(size - count))
-            if filled == count:
-                break
-            count = filled
+        if self._buffering:
+            await self._gather(lambda count, _: size - count)
+        elif size and not self._take_ahead(1):
+            await self._fill(size)
+
+    async def _gather(self, wanted: Callable[[int, bytes], int]) -> None:
+        """Read a pipe ahead, until it ends or no more is wanted: `wanted` has the number of bytes
+        that are ahead, and the last piece. The pieces are joined once, however many there are."""
+        parts = [self._take_ahead(len(self._ahead))]
+        count = len(parts[0])
+        try:
+            while (size := wanted(count, parts[-1])) > 0:
+                more = await self._read_next(min(size, _LARGEST_CHUNK))
+                if not more:
+                    break
+                parts.append(more)
+                count += len(more)
+        finally:
+            # Nothing is lost with a waiter that is cancelled.
+            self._ahead, self._ahead_at = b"".join(parts), self._pos
 
     async def _read_next(self, size: int) -> bytes:
         """Read from a pipe: what an earlier, cancelled call asked for, which may be more."""
@@ -379,10 +408,8 @@ class AsyncFile:
         """All that is left, without moving the position."""
         await self._settle()
         if not self._seekable:
-            count = len(self._take_ahead(len(self._ahead)))
-            while (filled := len(await self._fill(_LARGEST_CHUNK))) > count:
-                count = filled
-            return self._take_ahead(count)
+            await self._gather(lambda *_: _LARGEST_CHUNK)
+            return self._ahead
         ahead = self._take_ahead(len(self._ahead))
         at = self._pos + len(ahead)
         out: bytes | tuple[bytes, bytes] = await run(
@@ -449,8 +476,7 @@ class AsyncFile:
         ahead = self._take_ahead(len(self._ahead))
         if not size:
             # Long lines are read in ever larger pieces.
-            size = max(self._chunk, len(ahead))
-            self._chunk = min(2 * self._chunk, _LARGEST_CHUNK)
+            size = max(self._next_chunk(), len(ahead))
         changes = self._changes
         if self._seekable:
             more = await run(self._file.read_at(size, self._pos + len(ahead), 1))
@@ -460,6 +486,11 @@ class AsyncFile:
         # This operation may have the old content; the next ones must not.
         self._stale = self._stale or changes != self._changes
         return self._ahead
+
+    def _next_chunk(self) -> int:
+        """How much is read ahead: more each time."""
+        chunk, self._chunk = self._chunk, min(2 * self._chunk, _LARGEST_CHUNK)
+        return chunk
 
     async def readline(self, size: int | None = -1, /) -> bytes:
         """Read a line with its end, at most `size` bytes; b"" at the end of the file."""
@@ -495,7 +526,11 @@ class AsyncFile:
             if end:
                 break
             searched = len(ahead)
-            ahead = await self._fill()
+            if self._seekable:
+                ahead = await self._fill()
+            else:
+                await self._gather(lambda count, last: self._wanted_of_line(limit, count, last))
+                ahead = self._ahead
             if len(ahead) == searched:
                 end = searched
                 break
@@ -503,18 +538,32 @@ class AsyncFile:
         self._pos += end
         return ahead[:end]
 
+    def _wanted_of_line(self, limit: int, count: int, last: bytes) -> int:
+        """How much of a pipe to read ahead for a line, of which `count` bytes are there."""
+        return 0 if b"\n" in last or 0 <= limit <= count else self._next_chunk()
+
     async def readlines(self, hint: int | None = -1, /) -> list[bytes]:
         """Read lines until the end, or until they have more than `hint` bytes."""
         self._check_readable()
-        lines, total = [], 0
         async with self._turn:
+            if hint is None or hint <= 0:
+                data = await self._rest()
+                self._pos += len(data)
+                return io.BytesIO(data).readlines()
             await self._settle()
-            while line := await self._readline(-1):
-                lines.append(line)
-                total += len(line)
-                if hint is not None and 0 < hint < total:
-                    break
-        return lines
+            start, lines, total = self._pos, [], 0
+            try:
+                while total <= hint and (line := self._line_ahead() or await self._readline(-1)):
+                    lines.append(line)
+                    total += len(line)
+            except BaseException:
+                # Nobody gets the lines. Those of a pipe cannot be read again.
+                if not self._seekable:
+                    self._ahead = b"".join([*lines, self._take_ahead(len(self._ahead))])
+                    self._ahead_at = start
+                self._pos = start
+                raise
+            return lines
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Iterate over the lines from the position on."""
@@ -797,23 +846,33 @@ class AsyncFile:
         if depth < 1:
             raise ValueError("depth must be at least 1")
         pending: dict[asyncio.Future[Any], tuple[int, Operation]] = {}
+        left = enumerate(pairs_of_numbers(ranges))
         with self._turn:
             try:
-                for number, (offset, length) in enumerate(pairs_of_numbers(ranges)):
-                    started = self._file.read_at(length, offset, length)
-                    if type(started) is not Operation:
-                        yield number, started
-                        continue
-                    pending[started.future] = (number, started)
-                    if len(pending) == depth:
-                        for pair in await _completed(pending):
+                while True:
+                    ready: list[tuple[int, bytes]] = []
+                    while not ready and len(pending) < depth:
+                        if (following := next(left, None)) is None:
+                            break
+                        number, (offset, length) = following
+                        started = self._file.read_at(length, offset, length)
+                        if type(started) is Operation:
+                            pending[started.future] = (number, started)
+                        else:
+                            ready.append((number, started))
+                    if not ready:
+                        if not pending:
+                            return
+                        ready = await _completed(pending)
+                    self._turn.idle += 1
+                    try:
+                        for pair in ready:
                             yield pair
-                while pending:
-                    for pair in await _completed(pending):
-                        yield pair
+                    finally:
+                        self._turn.idle -= 1
             finally:
                 for _, operation in pending.values():
-                    operation.cancel()
+                    drop(operation)
 
     async def sync(self, *, data_only: bool = False) -> None:
         """Write what was collected, and all that was written so far, to the device: `fsync(2)`, or
@@ -902,8 +961,9 @@ class AsyncFile:
     async def close(self) -> None:
         """Write what was collected, and close the file. It does not sync. Closing again does
         nothing. OSError of either step; the file is closed nevertheless, also if it is cancelled:
-        what was collected is then written without anybody who waits, and operations that were
-        called before end as usual."""
+        what was collected is then written without anybody who waits. Operations that were called
+        before end as usual; the descriptor is closed with the last of them. An iterator that waits
+        for its caller raises ValueError when it must read on, but not after a cancelled close."""
         if self._detached:
             raise ValueError("raw stream has been detached")
         if self.closed:
@@ -918,15 +978,22 @@ class AsyncFile:
                 finally:
                     if self._reading is not None:
                         self._reading.cancel()
-                    # A write that goes on closes it at its end.
-                    await run(self._file.close())
+                    if self._turn.busy > self._turn.idle + 1:
+                        self._leave()
+                    else:
+                        # A write that goes on closes it at its end.
+                        await run(self._file.close())
             finally:
                 self._turn.release()
         except asyncio.CancelledError:
-            self._abandoned = True
-            self._readable = self._writable = False
-            self._turn.after_all(self._abandon)
+            self._leave()
             raise
+
+    def _leave(self) -> None:
+        """Leave the closing to the last of the operations that were called before."""
+        self._abandoned = True
+        self._readable = self._writable = False
+        self._turn.after_all(self._abandon)
 
     def _abandon(self) -> None:
         """Close the file without waiting, when no operation is left."""

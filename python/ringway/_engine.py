@@ -23,16 +23,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=forget_writes)
 
 
+def _all() -> list[tuple[asyncio.AbstractEventLoop, Engine]]:
+    """The loops and their engines. Other threads may build some meanwhile, which would break an
+    iteration."""
+    loops = [reference() for reference in _engines.keyrefs()]
+    pairs = [(loop, _engines.get(loop)) for loop in loops if loop is not None]
+    return [(loop, made) for loop, made in pairs if made is not None]
+
+
 def _finish() -> None:
     """Let writes that go on end, also those of loops that were never closed."""
-    for made in list(_engines.values()):
+    for _, made in _all():
         made.end()
     _wait()
 
 
 def _finish_idle() -> None:
     """The same while threads still run: a loop that runs in one of them ends its own writes."""
-    for loop, made in list(_engines.items()):
+    for loop, made in _all():
         if not loop.is_running():
             made.end()
     _wait()
@@ -84,6 +92,14 @@ async def wait(operation: Operation) -> Any:
     except BaseException:
         operation.cancel()
         raise
+
+
+def drop(operation: Operation) -> None:
+    """Cancel an operation that nobody awaits. If it has failed, asyncio does not log its error."""
+    operation.cancel()
+    future = operation.future
+    if future.done() and not future.cancelled():
+        future.exception()
 
 
 async def run(started: Any) -> Any:

@@ -8,14 +8,18 @@ import errno
 import os
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
-from stat import S_ISDIR
+from stat import S_ISDIR, S_ISREG
 from types import TracebackType
-from typing import Any, Generic, Literal, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, overload
 
 from . import _ringway
 from ._binary import AsyncFile
 from ._engine import engine, run
 from ._text import AsyncTextFile, encoding_of
+
+if TYPE_CHECKING:
+    # Those of the built-in open, in every order of the letters.
+    from _typeshed import OpenBinaryMode, OpenTextMode
 
 FileOrPath = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]", int]
 Opener = Callable[[Any, int], int]
@@ -63,16 +67,10 @@ class Opening(Awaitable[_F], AbstractAsyncContextManager[_F], Generic[_F]):
             self._obj = None
 
 
-BinaryMode = Literal[
-    "rb", "br", "rb+", "r+b", "wb", "bw", "wb+", "w+b", "ab", "ab+", "a+b", "xb", "xb+", "x+b"
-]
-TextMode = Literal["r", "rt", "r+", "r+t", "w", "wt", "w+", "a", "at", "a+", "x", "xt", "x+"]
-
-
 @overload
 def open(
     file: FileOrPath,
-    mode: TextMode = "r",
+    mode: OpenTextMode = "r",
     buffering: int = -1,
     encoding: str | None = None,
     errors: str | None = None,
@@ -90,7 +88,7 @@ def open(
 @overload
 def open(
     file: FileOrPath,
-    mode: BinaryMode,
+    mode: OpenBinaryMode,
     buffering: int = -1,
     encoding: None = None,
     errors: None = None,
@@ -178,7 +176,9 @@ async def _open(
     if "+" in mode:
         flags = flags & ~os.O_WRONLY | os.O_RDWR
     raw, stat = await _open_raw(file, flags, closefd, opener, caching)
-    return await wrap(raw, stat[6], file, mode, buffering, text, encoding, errors, newline)
+    by_path = opener is None and not isinstance(file, int)
+    end = stat[6] if by_path and S_ISREG(stat[0]) else None
+    return await wrap(raw, stat[6], file, mode, buffering, text, encoding, errors, newline, end)
 
 
 async def wrap(
@@ -191,19 +191,21 @@ async def wrap(
     encoding: str | None,
     errors: str | None,
     newline: str | None,
+    end: int | None = None,
 ) -> AsyncFile | AsyncTextFile:
-    """Return the file for one that is open, and of which `size` bytes are expected."""
+    """Return the file for one that is open, and of which `size` bytes are expected. `end` is that
+    of a file that was opened by its path for appending."""
     try:
-        binary = AsyncFile(raw, file, mode, buffering, size)
+        binary = AsyncFile(raw, file, mode, buffering, size, end)
     except BaseException:
         await run(raw.close())
         raise
     if not text:
         return binary
     try:
-        return AsyncTextFile(
-            binary, encoding_of(encoding), errors or "strict", newline, buffering == 1
-        )
+        # As of the built-in open.
+        by_line = buffering == 1 or (buffering < 0 and await binary.isatty())
+        return AsyncTextFile(binary, encoding_of(encoding), errors or "strict", newline, by_line)
     except BaseException:
         await binary.close()
         raise

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Any
 
 from ._binary import AsyncFile
-from ._engine import run
+from ._engine import drop, run
 from ._ringway import Operation
 
 _CHUNK = 256 << 10
@@ -98,7 +98,7 @@ async def _send(file: AsyncFile, offset: int, count: int | None, write: Any) -> 
         finally:
             for _, started in reads:
                 if type(started) is Operation:
-                    started.cancel()
+                    drop(started)
 
 
 class _Flow(asyncio.Protocol):
@@ -121,6 +121,9 @@ class _Flow(asyncio.Protocol):
                 self._reads = True
         except (AttributeError, NotImplementedError):
             pass  # One that only writes.
+        except RuntimeError as error:
+            # A TLS transport before CPython 3.11 does not say that it has lost its connection.
+            raise ConnectionError("sendfile: the connection was lost") from error
         transport.set_protocol(self)
         # Nobody can ask a transport whether its protocol is paused: it may be until the buffer is
         # almost empty. With a limit of 0 it is paused if there is anything (of a TLS transport of

@@ -132,7 +132,10 @@ class AsyncTextFile:
         chars = decoder.decode(data, final=not data)
         self._forget()
         self._marks.append((len(self._chars), at, state, data))
-        self._chars += chars
+        # CPython appends in place to a string that nothing else has, and copies it otherwise.
+        all_chars, self._chars = self._chars, ""
+        all_chars += chars
+        self._chars = all_chars
         binary._pos += len(data)
         return bool(data)
 
@@ -192,19 +195,26 @@ class AsyncTextFile:
             return await self._readline(limit)
 
     async def _readline(self, limit: int) -> str:
-        searched = 0
+        return self._take(await self._find_line(0, limit))
+
+    async def _find_line(self, skip: int, limit: int) -> int:
+        """Decode until a line is there, `skip` characters behind the position, or `limit`
+        characters of it. Return the length of it."""
+        searched = skip
         while True:
             end = self._line_end(self._used + searched)
             left = len(self._chars) - self._used
-            if end or 0 <= limit <= left:
+            if end:
+                length = end - self._used - skip
                 break
+            if 0 <= limit <= left - skip:
+                return limit
             # A line may end with two characters.
-            searched = max(left - 1, 0)
+            searched = max(left - 1, skip)
             if not await self._more():
-                end = len(self._chars)
+                length = len(self._chars) - self._used - skip
                 break
-        length = end - self._used if end else limit
-        return self._take(length if limit < 0 else min(length, limit))
+        return length if limit < 0 else min(length, limit)
 
     def _line_end(self, start: int) -> int:
         """The end of the line that goes on there, or 0 if the text so far does not have it."""
@@ -223,14 +233,24 @@ class AsyncTextFile:
     async def readlines(self, hint: int | None = -1, /) -> list[str]:
         """Read lines until the end, or until they have more than `hint` characters."""
         self.buffer._check_readable()
-        lines, total = [], 0
         async with self.buffer._turn:
-            while line := await self._readline(-1):
-                lines.append(line)
-                total += len(line)
-                if hint is not None and 0 < hint < total:
-                    break
-        return lines
+            if hint is None or hint <= 0:
+                return self._split(await self._read_rest())
+            # The position moves when all of them are there.
+            lengths, total = [], 0
+            while total <= hint and (length := await self._find_line(total, -1)):
+                lengths.append(length)
+                total += length
+            return [self._take(length) for length in lengths]
+
+    def _split(self, text: str) -> list[str]:
+        """The lines of text that was read."""
+        if self._newline == "":
+            return io.StringIO(text, newline="").readlines()
+        end = self._newline or "\n"
+        *lines, last = text.split(end)
+        lines = [line + end for line in lines]
+        return [*lines, last] if last else lines
 
     def __aiter__(self) -> AsyncIterator[str]:
         """Iterate over the lines from the position on."""

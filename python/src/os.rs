@@ -23,8 +23,9 @@ impl AsFd for Directory {
     }
 }
 
-/// The directory of `dir_fd`, which an absolute path ignores, as the kernel does. Errors: EBADF,
-/// EMFILE.
+/// The directory of `dir_fd`, which an absolute path ignores, as the kernel does. For the caller's
+/// thread: a call that is cancelled may begin when the program has closed the descriptor, and its
+/// number is that of another directory. Errors: EBADF, EMFILE.
 fn directory(fd: Option<RawFd>, path: &Path) -> io::Result<Directory> {
     fd.filter(|_| path.is_relative()).map(duplicate).transpose().map(Directory)
 }
@@ -72,9 +73,9 @@ pub fn rename(
 ) -> PyResult<Py<PyAny>> {
     let (from, to) = (checked(from)?, checked(to)?);
     if from_dir.is_some() || to_dir.is_some() {
+        let (from_dir, to_dir) = (directory(from_dir, &from), directory(to_dir, &to));
         return call(py, engine, names, move || {
-            let (from_dir, to_dir) = (directory(from_dir, &from)?, directory(to_dir, &to)?);
-            rustix::fs::renameat(from_dir, from, to_dir, to)?;
+            rustix::fs::renameat(from_dir?, from, to_dir?, to)?;
             Ok(Answer::Nothing)
         });
     }
@@ -100,8 +101,9 @@ pub fn remove(
     let path = checked(path)?;
     if dir_fd.is_some() {
         let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        let dir = directory(dir_fd, &path);
         return call(py, engine, name, move || {
-            rustix::fs::unlinkat(directory(dir_fd, &path)?, path, flags)?;
+            rustix::fs::unlinkat(dir?, path, flags)?;
             Ok(Answer::Nothing)
         });
     }
@@ -129,8 +131,9 @@ pub fn mkdir(
 ) -> PyResult<Py<PyAny>> {
     let path = checked(path)?;
     if dir_fd.is_some() {
+        let dir = directory(dir_fd, &path);
         return call(py, engine, name, move || {
-            rustix::fs::mkdirat(directory(dir_fd, &path)?, path, mode.into())?;
+            rustix::fs::mkdirat(dir?, path, mode.into())?;
             Ok(Answer::Nothing)
         });
     }
@@ -154,8 +157,9 @@ pub fn symlink(
 ) -> PyResult<Py<PyAny>> {
     let (target, path) = (checked(target)?, checked(path)?);
     if dir_fd.is_some() {
+        let dir = directory(dir_fd, &path);
         return call(py, engine, names, move || {
-            rustix::fs::symlinkat(target, directory(dir_fd, &path)?, path)?;
+            rustix::fs::symlinkat(target, dir?, path)?;
             Ok(Answer::Nothing)
         });
     }
@@ -184,9 +188,9 @@ pub fn link(
     let (from, to) = (checked(from)?, checked(to)?);
     if from_dir.is_some() || to_dir.is_some() || follow {
         let flags = if follow { AtFlags::SYMLINK_FOLLOW } else { AtFlags::empty() };
+        let (from_dir, to_dir) = (directory(from_dir, &from), directory(to_dir, &to));
         return call(py, engine, names, move || {
-            let (from_dir, to_dir) = (directory(from_dir, &from)?, directory(to_dir, &to)?);
-            rustix::fs::linkat(from_dir, from, to_dir, to, flags)?;
+            rustix::fs::linkat(from_dir?, from, to_dir?, to, flags)?;
             Ok(Answer::Nothing)
         });
     }
@@ -209,8 +213,9 @@ pub fn readlink(
 ) -> PyResult<Py<PyAny>> {
     use std::os::unix::ffi::OsStringExt;
     let path = checked(path)?;
+    let dir = directory(dir_fd, &path);
     call(py, engine, name, move || {
-        let target = rustix::fs::readlinkat(directory(dir_fd, &path)?, path, Vec::new())?;
+        let target = rustix::fs::readlinkat(dir?, path, Vec::new())?;
         Ok(Answer::of(std::ffi::OsString::from_vec(target.into_bytes())))
     })
 }
@@ -230,8 +235,8 @@ pub fn access(
     use rustix::fs::{Access, AtFlags};
     let path = checked(path)?;
     let (mode, flags) = (Access::from_bits_retain(mode), AtFlags::from_bits_retain(flags));
+    let dir = directory(dir_fd, &path);
     call(py, engine, name, move || {
-        let dir = directory(dir_fd, &path);
         let allowed = dir.and_then(|dir| Ok(rustix::fs::accessat(dir, path, mode, flags)?));
         Ok(Answer::of(allowed.is_ok()))
     })
@@ -278,10 +283,10 @@ pub fn statvfs(
     fd: Option<RawFd>,
     name: Py<PyAny>,
 ) -> PyResult<Py<PyAny>> {
-    let path = checked(path)?;
+    let (path, fd) = (checked(path)?, fd.map(reference));
     call(py, engine, name, move || {
         let stat = match fd {
-            Some(fd) => rustix::fs::fstatvfs(reference(fd)?)?,
+            Some(fd) => rustix::fs::fstatvfs(fd?)?,
             None => rustix::fs::statvfs(path)?,
         };
         let numbers = vec![

@@ -8,6 +8,7 @@ import gc
 import os
 import random
 import select
+import socket
 import sys
 import threading
 import time
@@ -641,3 +642,135 @@ async def test_closes_of_several_tasks(tmp_path: Path) -> None:
     await asyncio.gather(closing[0], closing[2])
     await file.close()
     assert path.read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("hint", [-1, 1000])
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+async def test_a_cancelled_readlines_loses_no_lines(
+    lines: Path, text: bool, hint: int, kind: str
+) -> None:
+    reader_fd, writer_fd = os.pipe()
+    content = b"first\nsecond\n\nlast of these\n"
+    path: Any = reader_fd
+    if kind == "file":
+        path = lines
+        content = lines.read_bytes()[:200]
+        content = content[: content.rindex(b"\n") + 1]
+        drop_cache(lines)
+    else:
+        os.write(writer_fd, content)
+    expected: list[Any] = content.splitlines(keepends=True)
+    if text:
+        expected = [line.decode() for line in expected]
+    async with ringway.open(path, "r" if text else "rb") as reader:
+        assert await reader.readline() == expected[0]
+        reading = asyncio.ensure_future(reader.readlines(hint))
+        # (A file may have been read by then, wherever the cancel comes.)
+        await asyncio.sleep(0.01 if kind == "pipe" else 0)
+        if not reading.done():
+            await cancelled(reading)
+            if kind == "file":
+                assert await reader.tell() == len(expected[0])
+            for line in expected[1:]:
+                assert await reader.readline() == line
+        else:
+            assert kind == "file"
+    os.close(writer_fd)
+    if kind == "file":
+        os.close(reader_fd)
+
+
+@pytest.mark.parametrize("call", ["sendfile", "iter_ranges", "read_at"])
+async def test_a_close_leaves_operations_at_offsets(
+    lines: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Also those of several steps; what is called later is refused."""
+    content = lines.read_bytes() * 40
+    lines.write_bytes(content)
+    file = await ringway.open(lines, "rb")
+    wait, stat, begun, go = asyncio.wait, file._stat, asyncio.Event(), asyncio.Event()
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+
+        async def late_wait(*arguments: Any, **named: Any) -> Any:
+            begun.set()
+            await go.wait()
+            return await wait(*arguments, **named)
+
+        async def late_stat() -> os.stat_result:
+            begun.set()
+            await go.wait()
+            return await stat()
+
+        async def steps() -> bytes:
+            if call == "sendfile":
+                begun.set()
+                await ringway.sendfile(near, file)
+                near.close()
+                return b""
+            if call == "read_at":
+                return await file.read_at(2 << 20, 0)
+            size = 64 << 10
+            ranges = [(at, size) for at in range(0, len(content), size)]
+            parts = [b""] * len(ranges)
+            async for index, part in file.iter_ranges(ranges, depth=2):
+                parts[index] = part
+            return b"".join(parts)
+
+        monkeypatch.setattr(file, "_stat", late_stat)
+        monkeypatch.setattr(asyncio, "wait", late_wait)
+        drop_cache(lines)
+        running = asyncio.ensure_future(steps())
+        await begun.wait()
+        await asyncio.sleep(0.01)
+        await file.close()
+        assert file.closed
+        with pytest.raises(ValueError, match="closed"):
+            await file.read_at(1, 0)
+        go.set()
+        if call == "sendfile":
+            received = asyncio.to_thread(lambda: far.makefile("rb").read())
+            _, found = await asyncio.gather(running, received)
+        else:
+            found = await running
+        is_whole = found == content
+        assert is_whole
+    assert file._file.closed
+
+
+async def test_an_iterator_that_waits_for_its_caller_does_not_keep_the_file_open(
+    lines: Path,
+) -> None:
+    file = await ringway.open(lines, "rb")
+    ranges = file.iter_ranges([(0, 5), (5, 5)], depth=1)
+    await ranges.__anext__()
+    await file.close()
+    assert file._file.closed
+    with pytest.raises(ValueError, match="closed"):
+        await ranges.__anext__()
+
+
+@pytest.mark.parametrize("call", ["iter_ranges", "sendfile"])
+async def test_errors_of_reads_that_nobody_awaits_are_not_logged(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    # Its first pages are not mapped: each read of them fails (EIO).
+    with near, far:
+        async with ringway.open("/proc/self/mem", "rb") as file:
+            with pytest.raises(OSError) as raised:
+                if call == "sendfile":
+                    await ringway.sendfile(near, file, 0, 1 << 20)
+                else:
+                    async for pair in file.iter_ranges([(0, 10)] * 20, depth=10):
+                        raise AssertionError(pair)
+            assert raised.value.errno == errno.EIO
+    del raised
+    gc.collect()
+    await asyncio.sleep(0.01)
+    assert not logged

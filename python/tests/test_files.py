@@ -11,6 +11,8 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -364,6 +366,21 @@ async def test_explain_names_the_backend() -> None:
     assert (await ringway.explain()).startswith("backend ")
 
 
+def test_explain_names_what_forces_the_backend() -> None:
+    script = "import asyncio, ringway; print(asyncio.run(ringway.explain()))"
+    for variable, start in [
+        ({"RINGWAY_BACKEND": "threads"}, "backend threads (forced by RINGWAY_BACKEND)"),
+        ({"RINGWAY_BACKEND": ""}, "backend "),
+    ]:
+        environment = {**os.environ, **variable}
+        command = [sys.executable, "-c", script]
+        text = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+        assert text.startswith(start)
+        assert ("forced" in text) == bool(variable["RINGWAY_BACKEND"])
+
+
 async def test_the_descriptor_of_a_directory_stays_open(tmp_path: Path) -> None:
     fd = os.open(tmp_path, os.O_RDONLY)
     for arguments in ({}, {"closefd": False}):
@@ -584,3 +601,89 @@ async def test_the_end_of_a_device_is_not_its_size(
         assert await file.read(10) == expected[-5:]
         assert await file.seek(0) == 0
         assert await file.read(5) == expected[:5]
+
+
+async def test_opening_asks_no_server_of_a_file(
+    lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the loop's thread, as SEEK_END and isatty do on FUSE."""
+    calls, isatty = [], os.isatty
+
+    def lseek(fd: int, offset: int, whence: int, real: Any = os.lseek) -> int:
+        calls.append(whence)
+        position: int = real(fd, offset, whence)
+        return position
+
+    monkeypatch.setattr(os, "lseek", lseek)
+    monkeypatch.setattr(os, "isatty", lambda fd: calls.append("isatty") or isatty(fd))
+    size = lines.stat().st_size
+    for mode in ("ab", "ab+", "a", "r"):
+        async with ringway.open(lines, mode) as file:
+            assert await file.tell() == (0 if mode == "r" else size)
+            assert not await file.isatty()
+    async with ringway.open(lines, "ab") as file:
+        await file.write(b"more")
+        await file.flush()
+        assert await file.tell() == size + 4
+    assert set(calls) == {os.SEEK_CUR}
+
+
+def filled_pipe(content: bytes) -> int:
+    """The reading end of a pipe that a thread writes to."""
+    reader, writer = os.pipe()
+
+    def write() -> None:
+        with open(writer, "wb", 0) as file, memoryview(content) as left:
+            at = 0
+            while at < len(left):
+                at += file.write(left[at:])
+
+    threading.Thread(target=write).start()
+    return reader
+
+
+LONG = 24 << 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "call", "arguments"),
+    [
+        ("pipe", "rb", "read", ()),
+        ("pipe", "rb", "read", (LONG,)),
+        ("pipe", "rb", "readinto", ()),
+        ("pipe", "rb", "readline", ()),
+        ("pipe", "r", "read", (LONG,)),
+        ("pipe", "r", "readline", ()),
+        ("file", "r", "read", (LONG,)),
+        ("file", "r", "readline", ()),
+        ("lines", "rb", "readlines", ()),
+        ("lines", "rb", "readlines", (LONG,)),
+        ("lines", "r", "readlines", (LONG,)),
+    ],
+)
+async def test_the_time_of_long_reads_is_in_proportion_to_their_length(
+    tmp_path: Path, kind: str, mode: str, call: str, arguments: tuple[Any, ...]
+) -> None:
+    path, content = tmp_path / "long", b"a" * LONG
+    if kind == "lines":
+        content = b"a line of 25 characters.\n" * (LONG // 25)
+    path.write_bytes(content)
+
+    def source() -> Any:
+        return filled_pipe(content) if kind == "pipe" else path
+
+    def given() -> tuple[Any, ...]:
+        return (bytearray(LONG),) if call == "readinto" else arguments
+
+    async with ringway.open(source(), mode) as ours:
+        values = given()
+        begun = time.thread_time()
+        found = await getattr(ours, call)(*values)
+        spent = time.thread_time() - begun
+    with open(source(), mode) as theirs:
+        expected_values = given()
+        begun = time.thread_time()
+        expected = getattr(theirs, call)(*expected_values)
+        least = time.thread_time() - begun
+    assert found == expected and values == expected_values
+    assert spent < 12 * least + 0.1, (spent, least)

@@ -597,3 +597,43 @@ def test_a_loop_that_runs_again_at_the_exit_gets_what_it_waits_for() -> None:
         )
     )
     assert result.stdout == "300000 b'more'\n", result.stderr
+
+
+def test_threads_may_build_engines_while_the_interpreter_ends() -> None:
+    """The exit waits for writes of all loops, however many threads begin new ones meanwhile."""
+    result = python(
+        """
+        import ringway, sys, threading, time
+
+        module = sys.modules["ringway._engine"]
+
+        class Loop:
+            def is_running(self):
+                return True
+
+        class Engine:
+            def end(self):
+                pass
+
+        loops, ends = [], False
+
+        def build():
+            while not ends:
+                loops.append(Loop())
+                module._engines[loops[-1]] = Engine()
+                if len(loops) > 300:
+                    loops.clear()
+
+        sys.setswitchinterval(1e-6)
+        thread = threading.Thread(target=build, daemon=True)
+        thread.start()
+        until, rounds = time.monotonic() + 1, 0
+        while time.monotonic() < until:
+            module._finish_idle()
+            rounds += 1
+        ends = True
+        thread.join()
+        print(rounds > 100)
+        """
+    )
+    assert (result.stdout, result.stderr) == ("True\n", "")

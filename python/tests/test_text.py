@@ -458,3 +458,21 @@ async def test_what_is_no_encoding_of_text_is_refused(tmp_path: Path, encoding: 
     with pytest.raises(LookupError) as ours:
         await ringway.open(path, encoding=encoding)
     assert str(ours.value) == str(theirs.value)
+
+
+@pytest.mark.parametrize("buffering", [-1, 1, 4096])
+async def test_text_to_a_terminal_is_written_line_by_line(buffering: int) -> None:
+    """Unless the buffer has a size, as with the built-in open."""
+    parent, child = os.openpty()
+    async with ringway.open(os.ttyname(child), "w", buffering) as ours:
+        with open(child, "w", buffering, closefd=False) as theirs:
+            assert ours.line_buffering == theirs.line_buffering == (buffering < 4096)
+        await ours.write("shown\nnot yet")
+        os.set_blocking(parent, False)
+        if buffering < 4096:
+            assert os.read(parent, 100) == b"shown\r\nnot yet"
+        else:
+            with pytest.raises(BlockingIOError):
+                os.read(parent, 100)
+    os.close(child)
+    os.close(parent)

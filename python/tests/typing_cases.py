@@ -18,6 +18,8 @@ async def main() -> None:
         assert_type(await binary.read(10), bytes)
         assert_type(await binary.readinto_at(bytearray(1), 0), int)
     assert_type(await ringway.open("a", "wb"), ringway.AsyncFile)
+    assert_type(await ringway.open("a", "+br"), ringway.AsyncFile)
+    assert_type(await ringway.open("a", "wt+"), ringway.AsyncTextFile)
     assert_type(await ringway.path.exists("a"), bool)
     assert_type(await ringway.os.readlink(b"a"), bytes)
     assert_type(ringway.read_many(["a"]), list[bytes])

@@ -398,7 +398,8 @@ struct ringway_stats {
 void ringway_get_stats(const struct ringway_queue *queue, struct ringway_stats *stats, size_t size);
 
 /*
- * Describes the queue: its backend, what is available, and what was refused, with reason and fix.
+ * Describes the queue: its backend and what forced it, if it is not the best available one; what
+ * is available; and what was refused, with reason and fix.
  * Writes at most `size` bytes and returns the length of the whole text, as snprintf(3) does.
  */
 size_t ringway_explain(const struct ringway_queue *queue, char *text, size_t size);

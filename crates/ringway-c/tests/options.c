@@ -176,6 +176,8 @@ static void invalid_options(void)
 	setenv("RINGWAY_BACKEND", "threads", 1);
 	SAME(create(NULL, &queue), 0);
 	SAME(ringway_get_backend(queue), RINGWAY_BACKEND_THREADS);
+	CHECK(ringway_explain(queue, text, sizeof text) < sizeof text);
+	CHECK(strstr(text, "backend threads (forced by RINGWAY_BACKEND)") == text);
 	SAME(ringway_destroy(&queue), 0);
 	CHECK(queue == NULL);
 	/* RINGWAY_STRICT refuses what only a ring can do. */
@@ -185,6 +187,7 @@ static void invalid_options(void)
 	SAME(create(&options, &queue), 0);
 	CHECK(ringway_explain(queue, text, sizeof text) < sizeof text);
 	CHECK(strstr(text, "EOPNOTSUPP") != NULL);
+	CHECK(strstr(text, "backend threads (forced by the option backend)") == text);
 	SAME(ringway_destroy(&queue), 0);
 }
 

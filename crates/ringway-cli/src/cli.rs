@@ -6,6 +6,7 @@ use crate::sum::options::SumArgs;
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use ringway_core::refusal::errno_text;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -72,6 +73,28 @@ pub(crate) fn print(report: &str) -> io::Result<()> {
     }
 }
 
+/// The text of an error, with the name of each errno: `/data: ENOENT (No such file or directory)`
+/// where the standard library writes `No such file or directory (os error 2)`.
+pub fn error_text(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    let mut parts = text.split(" (os error ");
+    let mut named = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let errno =
+            part.split_once(')').and_then(|(errno, rest)| Some((errno.parse().ok()?, rest)));
+        let plain = errno.and_then(|(errno, rest)| {
+            let words = io::Error::from_raw_os_error(errno).to_string();
+            let words = words.strip_suffix(&format!(" (os error {errno})"))?;
+            Some((named.strip_suffix(words)?.to_owned(), errno, rest))
+        });
+        named = match plain {
+            Some((before, errno, rest)) => before + &errno_text(errno) + rest,
+            None => named + " (os error " + part,
+        };
+    }
+    named
+}
+
 /// Writes `man1/*.1` and `completions/*` for bash, zsh and fish into a folder.
 ///
 /// # Errors
@@ -101,6 +124,18 @@ mod tests {
             for line in error.to_string().lines() {
                 assert!(line.chars().count() <= 80, "{name}: {line}");
             }
+        }
+    }
+
+    #[test]
+    fn errors_have_the_names_of_their_errnos() {
+        let error = |errno| io::Error::from_raw_os_error(errno);
+        let within = anyhow::Error::from(error(libc::ENOENT)).context("/data");
+        assert_eq!(error_text(&within), "/data: ENOENT (No such file or directory)");
+        let joined = anyhow::anyhow!("a: {}; b: {}", error(libc::EINVAL), error(9999));
+        assert_eq!(error_text(&joined), "a: EINVAL (Invalid argument); b: errno 9999");
+        for other in ["plain", "a file called x (os error 2)", "(os error", " (os error 2", ""] {
+            assert_eq!(error_text(&anyhow::anyhow!("{other}")), other);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use ringway_cli::bench::options::join_switches;
-use ringway_cli::cli::{Cli, Command, generate};
+use ringway_cli::cli::{Cli, Command, error_text, generate};
 use ringway_cli::{bench, probe, sum};
 use ringway_measure::text::clean;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     };
     outcome.unwrap_or_else(|error| {
         // Names of files may have control characters.
-        eprintln!("ringway: {}", clean(&format!("{error:#}")));
+        eprintln!("ringway: {}", clean(&error_text(&error)));
         ExitCode::FAILURE
     })
 }

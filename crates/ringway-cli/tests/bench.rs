@@ -589,6 +589,26 @@ fn nothing_is_left_behind_after_a_signal() {
     }
 }
 
+#[test]
+fn a_signal_removes_a_file_that_is_half_filled() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let folder = Folder::new();
+        let start = |more: &str| {
+            let mut command = folder.command(&["--runtime 30s --size 2g", more]);
+            command.stdout(Stdio::null());
+            start_interruptible(command)
+        };
+        let status = stop(start("new"), "writing", signal).status;
+        assert_eq!((status.code(), status.signal()), (None, Some(signal)));
+        assert_eq!(folder.names(), [""; 0]);
+        // Only a file that the command has created.
+        folder.write("old", "content");
+        let status = stop(start("old --fill --overwrite"), "writing", signal).status;
+        assert_eq!((status.code(), status.signal()), (None, Some(signal)));
+        assert_eq!(folder.names(), ["old"]);
+    }
+}
+
 /// A bench that would take minutes.
 fn start_long_bench(folder: &Folder, more: &str, stdout: Stdio) -> Child {
     let args = "--size 1m --backend threads,null --depth 1 --ramp 0 --repeat 1000";

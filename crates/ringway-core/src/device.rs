@@ -135,7 +135,7 @@ impl PathFacts {
         let stat = fstat(fd)?;
         let magic = file_system_magic(fd);
         let statx = quick_statx(fd, StatxMask::FACTS);
-        let mounts = Mounts::of_this_process();
+        let mounts = Mounts::of_this_thread();
         let mount_id = statx
             .filter(|statx| statx.stx_mask & libc::STATX_MNT_ID != 0)
             .map(|statx| statx.stx_mnt_id);
@@ -319,7 +319,7 @@ fn opens_direct(fd: BorrowedFd<'_>) -> Option<bool> {
         .read(true)
         // With a lease on the file this fails with EWOULDBLOCK instead of waiting.
         .custom_flags(libc::O_DIRECT | libc::O_NONBLOCK)
-        .open(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        .open(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()));
     match reopened {
         Ok(_) => Some(true),
         Err(error) => match error.raw_os_error() {

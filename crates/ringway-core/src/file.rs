@@ -312,6 +312,20 @@ fn mode(fd: RawFd) -> Option<u32> {
     device::mode(unsafe { sys::borrowed(fd) }).ok()
 }
 
+/// Whether transfers of this descriptor at an offset are made there: not of a pipe, a socket or a
+/// terminal, nor of a file that is opened as a stream (FUSE, some below `/proc`).
+pub(crate) fn has_offsets(fd: RawFd) -> bool {
+    #[cfg(unix)]
+    // SAFETY: the call takes numbers, and changes nothing. It asks no server.
+    return Traits::of(fd).kind == FileKind::Storage
+        && unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) } >= 0;
+    #[cfg(windows)]
+    {
+        let _ = fd;
+        false
+    }
+}
+
 /// The placement of a bare descriptor that has these traits.
 pub(crate) fn placement_of(fd: RawFd, traits: Traits) -> Placement {
     if traits.kind != FileKind::Storage || fd < 0 {

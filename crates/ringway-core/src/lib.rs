@@ -81,8 +81,8 @@ pub use fork::{OwnerProcess, is_fork};
 pub use op::{NotOpened, OpenOptions, Operation};
 pub use page_scan::{MissingPages, PageScan, Probe};
 pub use queue::{
-    Abandoned, BackendKind, Backends, Completion, Completions, Explanation, OpId, Options, Orphan,
-    ParseBackendError, Queue, QueueStats, SqPoll, Table,
+    Abandoned, BackendKind, Backends, Completion, Completions, Explanation, ForcedBy, OpId,
+    Options, Orphan, ParseBackendError, Queue, QueueStats, SqPoll, Table,
 };
 pub use refusal::Refusal;
 pub use slots::Counts;

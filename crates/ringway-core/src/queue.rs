@@ -33,7 +33,7 @@ pub use backends::Backends;
 pub use completion::Completion;
 pub use id::OpId;
 pub use in_flight::Orphan;
-pub use options::{BackendKind, Explanation, Options, ParseBackendError, SqPoll};
+pub use options::{BackendKind, Explanation, ForcedBy, Options, ParseBackendError, SqPoll};
 pub use stats::QueueStats;
 pub use table::{Abandoned, Table};
 
@@ -425,7 +425,8 @@ impl Queue {
         self.table.slots.free_slots()
     }
 
-    /// The backend, its available features, and those that were refused, with reasons.
+    /// The backend and what forced it, its available features, and those that were refused, with
+    /// reasons.
     pub fn explain(&self) -> Explanation {
         self.backends.explain()
     }

@@ -220,6 +220,11 @@ pub fn bytes_text(bytes: u64) -> String {
 fn explain_elsewhere(feature: Feature) -> (String, String) {
     let meaning = match feature {
         Feature::Threads => "the system refuses another thread".to_owned(),
+        Feature::DirectIo => {
+            "the file or its file system does not support direct I/O, if the file \
+                              opens without O_DIRECT"
+                .to_owned()
+        }
         _ if cfg!(ringway_portable) => {
             format!("{feature} exists on Linux only, whose interfaces this build does not use")
         }
@@ -228,6 +233,7 @@ fn explain_elsewhere(feature: Feature) -> (String, String) {
     let fix = match feature {
         Feature::Threads | Feature::AtomicWrite => "",
         Feature::DontCache => "none is needed, the transfers are made without it",
+        Feature::DirectIo => "open it without O_DIRECT",
         _ => "none is needed, the threads backend does the same",
     };
     (meaning, fix.to_owned())

@@ -420,3 +420,26 @@ fn mappings_are_neither_dumped_nor_locked() {
         });
     });
 }
+
+/// A try that gets less than it wants would lose it.
+#[test]
+fn tries_take_nothing_from_a_stream() {
+    use std::io::Write;
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+    writer.write_all(b"12345").unwrap();
+    there.write_all(b"12345").unwrap();
+    for fd in [std::os::fd::OwnedFd::from(reader), here.into()] {
+        let file = File::from(fd);
+        for offset in [0, 1] {
+            assert_eq!(file.read_now(&mut [0; 16], offset), None);
+            assert_eq!(file.read_now(&mut [0; 5], offset), None);
+            assert_eq!(file.read_now_partly(&mut [0; 3], offset), 0);
+        }
+        let mut queue = Options::new().build().unwrap();
+        queue.push(op::read(&file, vec![0; 16], op::Position::Current)).unwrap();
+        let done = queue.reap(1).unwrap().next().unwrap();
+        assert_eq!(done.result, Ok(5));
+        assert_eq!(&done.into_buffer().unwrap().as_slice()[..5], b"12345");
+    }
+}

@@ -19,9 +19,14 @@ const SOON: Duration = Duration::from_secs(20);
 const LEN: usize = 64 << 10;
 const HANGING: usize = 40;
 
+fn skip(why: &str) {
+    println!("skipped: {why}");
+    assert!(std::env::var_os("CI").is_none(), "unexpected skip in CI: {why}");
+}
+
 /// `None` where there is none.
 fn hanging_disk() -> Option<HostileDisk> {
-    HostileDisk::new(64 << 20, true).inspect_err(|why| println!("skipped: {why}")).ok()
+    HostileDisk::new(64 << 20, true).inspect_err(|why| skip(why)).ok()
 }
 
 /// A file on the disk none of whose pages is cached.
@@ -85,7 +90,7 @@ fn tries_on_an_overlay_do_not_wait_for_a_hanging_disk() {
     let Some(disk) = hanging_disk() else { return };
     let elsewhere = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let Ok(overlay) = Overlay::mount(Some(disk.path()), elsewhere, "") else {
-        return println!("skipped: no overlay");
+        return skip("no overlay");
     };
     uncached_file(&disk);
     let file = File::open(overlay.path().join("file")).unwrap();
@@ -96,7 +101,7 @@ fn tries_on_an_overlay_do_not_wait_for_a_hanging_disk() {
     };
     read(0);
     if file.read_now(&mut [0; 4096], 0).is_none() {
-        return println!("skipped: an older kernel");
+        return skip("an older kernel");
     }
     disk.hostile().set("image read freeze").unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();

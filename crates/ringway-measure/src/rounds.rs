@@ -141,18 +141,23 @@ impl Row {
     }
 
     /// The ratios of two contestants' turns in each round. If the disk's speed changes, it changes
-    /// for both turns of a round.
+    /// for both turns of a round. `None` if one of them has no turn in a round.
     pub fn ratio(&self, of: &str, to: &str, figure: &str) -> Option<Spread> {
         self.compared(of, to, figure, |of, to| of / to)
     }
 
-    /// The differences between two contestants' turns in each round.
+    /// The differences between two contestants' turns in each round, as [`ratio`](Self::ratio).
     pub fn difference(&self, of: &str, to: &str, figure: &str) -> Option<Spread> {
         self.compared(of, to, figure, |of, to| of - to)
     }
 
     fn compared(&self, of: &str, to: &str, name: &str, how: fn(f64, f64) -> f64) -> Option<Spread> {
-        let rounds = self.entry(of)?.turns.iter().zip(&self.entry(to)?.turns);
+        let (of, to) = (&self.entry(of)?.turns, &self.entry(to)?.turns);
+        // With a round missing, the turns at one position may be those of different rounds.
+        if of.len() != to.len() {
+            return None;
+        }
+        let rounds = of.iter().zip(to);
         let compared = rounds.map(|(of, to)| Some(how(of.get(name)?, to.get(name)?)));
         let compared = compared.collect::<Option<Vec<_>>>()?;
         Spread::of(compared).filter(|spread| spread.median.is_finite())
@@ -423,6 +428,10 @@ mod tests {
         assert_eq!(row.difference("a", "b", "x").unwrap().median, 0.0);
         assert_eq!(row.ratio("a", "b", "y"), None, "not measured");
         assert_eq!(row.ratio("a", "c", "x"), None, "no such contestant");
+        let mut shorter = row.clone();
+        shorter.entries[1].turns.remove(0);
+        assert_eq!(shorter.ratio("a", "b", "x"), None, "turns of different rounds");
+        assert_eq!(shorter.difference("b", "a", "x"), None, "turns of different rounds");
         let columns = [Column::figure("x"), Column::range("x"), Column::ratio("to b", "x", "b")];
         let table = table(&[row], &["row", "who"], &columns);
         assert_eq!(table.headings, ["row", "who", "x", "±", "to b"]);

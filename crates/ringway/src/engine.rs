@@ -178,8 +178,8 @@ impl Engine {
         self.inner.explained.backend
     }
 
-    /// Returns which backend the engine uses, which features are available, and for each refused
-    /// feature the reason and the fix.
+    /// Returns which backend the engine uses and what forced it, which features are available, and
+    /// for each refused feature the reason and the fix.
     pub fn explain(&self) -> Explanation {
         if !self.inner.owner.is_current() {
             return self.inner.explained.clone();

@@ -154,8 +154,8 @@ pub use ranges::Coalesce;
 pub use ringway_core::FaultPlan;
 pub use ringway_core::op::Position;
 pub use ringway_core::{
-    AlignedBuffer, BackendKind, Buffer, BuildError, Counts, CustomBuffer, Explanation, Refusal,
-    SpareCapacity, SqPoll,
+    AlignedBuffer, BackendKind, Buffer, BuildError, Counts, CustomBuffer, Explanation, ForcedBy,
+    Refusal, SpareCapacity, SqPoll,
 };
 #[cfg(feature = "futures")]
 pub use stream::Blocks;

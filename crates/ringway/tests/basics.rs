@@ -58,7 +58,14 @@ async fn a_file_system_without_direct_io_is_named_as_the_reason() {
     let path = "/proc/self/status";
     let error = OpenOptions::new().read(true).direct(true).open(path).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-    assert!(error.to_string().contains("no direct I/O (Invalid argument"), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("direct I/O refused: EINVAL (Invalid argument): the file or"),
+        "{text}"
+    );
+    assert!(text.contains("; fix: open it without O_DIRECT, or move it to"), "{text}");
+    let refusal = error.get_ref().and_then(|inner| inner.downcast_ref::<ringway::Refusal>());
+    assert!(refusal.is_some_and(|refusal| !refusal.fix.is_empty()), "{error:?}");
     assert!(OpenOptions::new().read(true).open(path).await.is_ok());
 }
 

@@ -20,15 +20,21 @@ use std::time::Duration;
 /// Ballista's `DefaultExecutionEngine` over ringway.
 pub(crate) struct RingwayExecutionEngine {
     engine: Engine,
+    /// The executor that has this engine.
+    executor_id: String,
     /// The connections to other executors; `None` makes one for each file.
     pool: Option<Arc<dyn BallistaClientPool>>,
 }
 
 impl RingwayExecutionEngine {
     /// Unused connections to other executors are kept for this time, zero for not at all.
-    pub(crate) fn new(engine: &Engine, idle_timeout: Duration) -> Self {
+    pub(crate) fn new(engine: &Engine, executor_id: &str, idle_timeout: Duration) -> Self {
         let pool = || Arc::new(ClientPool::new(idle_timeout)) as Arc<dyn BallistaClientPool>;
-        Self { engine: engine.clone(), pool: (!idle_timeout.is_zero()).then(pool) }
+        Self {
+            engine: engine.clone(),
+            executor_id: executor_id.to_owned(),
+            pool: (!idle_timeout.is_zero()).then(pool),
+        }
     }
 }
 
@@ -48,7 +54,8 @@ impl RingwayExecutionEngine {
             }
             let leaf: Arc<dyn ExecutionPlan> = if let Some(reader) = node.downcast_ref() {
                 let pool = self.pool.clone();
-                Arc::new(ShuffleReader::new(reader, &self.engine, work_dir, pool))
+                let (engine, executor_id) = (&self.engine, &self.executor_id);
+                Arc::new(ShuffleReader::new(reader, engine, executor_id, work_dir, pool))
             } else {
                 node
             };

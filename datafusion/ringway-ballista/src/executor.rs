@@ -24,8 +24,8 @@ use std::time::Duration;
 /// tokio runtime does.
 pub fn use_ringway(config: &mut ExecutorProcessConfig, engine: &Engine) {
     let idle_timeout = Duration::from_secs(config.client_ttl);
-    config.override_execution_engine =
-        Some(Arc::new(RingwayExecutionEngine::new(engine, idle_timeout)));
+    let execution = RingwayExecutionEngine::new(engine, &config.executor_id, idle_timeout);
+    config.override_execution_engine = Some(Arc::new(execution));
     config.override_arrow_flight_service = Some(flight::provider(
         engine,
         config.grpc_max_encoding_message_size as usize,

@@ -3,11 +3,12 @@
 
 use crate::flight::RingwayFlightService;
 use crate::shuffle_reader::ShuffleReader;
-use crate::shuffle_tests::{Job, PARTITIONS, STAGE, after_first_batch, wait_for};
+use crate::shuffle_tests::{Job, PARTITIONS, STAGE, WRITER, after_first_batch, wait_for};
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
 use ballista_core::client::BallistaClient;
 use ballista_core::error::{BallistaError, Result};
 use ballista_core::execution_plans::ShuffleReaderExec;
+use ballista_core::execution_plans::sort_shuffle::get_index_path;
 use ballista_core::serde::scheduler::{ByteRange, PartitionLocation, ShuffleFileKind};
 use ballista_core::utils::{
     GrpcServerConfig, collect_stream, create_grpc_server, create_grpc_server_incoming,
@@ -189,7 +190,7 @@ async fn an_executor_that_sends_too_little_is_named() {
             jobs[0].schema.clone(),
             Partitioning::UnknownPartitioning(PARTITIONS),
         );
-        let reader = ShuffleReader::new(&reader.unwrap(), engine, work_dir, None);
+        let reader = ShuffleReader::new(&reader.unwrap(), engine, "reader", work_dir, None);
         let error = jobs[0].keys_in(session, &reader, 0).await.unwrap_err();
         let failure = match &error {
             DataFusionError::External(error) => error.downcast_ref::<BallistaError>(),
@@ -202,5 +203,35 @@ async fn an_executor_that_sends_too_little_is_named() {
             }
             _ => panic!("{error:?}"),
         }
+    }
+}
+
+/// A stage that runs again may give the same numbers to other tasks on other executors.
+#[tokio::test]
+async fn a_file_with_the_name_of_another_executors_is_not_read() {
+    let engine = Engine::global().unwrap();
+    for is_sorted in [true, false] {
+        let job = Job::run(engine, is_sorted, "lz4").await;
+        let service = RingwayFlightService::new(job.work_dir().to_owned(), engine);
+        let mut locations = job.locations();
+        locations[0][0].executor_meta.port = serve(service);
+        let first_attempt = Job::run(engine, is_sorted, "lz4").await;
+        if is_sorted {
+            // As a task leaves it that fails before it writes the index.
+            fs::remove_file(get_index_path(&first_attempt.data(0))).unwrap();
+        } else {
+            // As many rows, but others.
+            fs::copy(job.data(1), first_attempt.data(0)).unwrap();
+        }
+        let partitioning = Partitioning::UnknownPartitioning(PARTITIONS);
+        let original =
+            ShuffleReaderExec::try_new(STAGE, locations, job.schema.clone(), partitioning).unwrap();
+        let read = async |executor, work_dir| {
+            let reader = ShuffleReader::new(&original, engine, executor, work_dir, None);
+            job.keys(&reader, 0).await.unwrap()
+        };
+        let wanted = read(WRITER, job.work_dir()).await;
+        assert!(!wanted.is_empty());
+        assert_eq!(read("reader", first_attempt.work_dir()).await, wanted, "sorted {is_sorted}");
     }
 }

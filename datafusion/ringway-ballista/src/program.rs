@@ -7,7 +7,8 @@ use datafusion::prelude::{ParquetReadOptions, SessionContext};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use ringway::Engine;
 use ringway_measure::units::parse_size;
-use std::io::Read;
+use std::fmt;
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::thread;
@@ -52,6 +53,12 @@ pub fn log_to_stderr() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints a line on standard error. If nobody reads it, nothing else changes: `eprintln!` would
+/// panic.
+pub fn note(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 struct StandardError;
 
 impl Log for StandardError {
@@ -63,7 +70,7 @@ impl Log for StandardError {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            eprintln!("{} {}: {}", record.level(), record.target(), record.args());
+            note(format_args!("{} {}: {}", record.level(), record.target(), record.args()));
         }
     }
 
@@ -112,7 +119,7 @@ pub async fn stdin_closed() {
     // Not tokio's standard input: the runtime would wait for its read when the program ends.
     let spawned = thread::Builder::new().name("stdin".to_owned()).spawn(move || {
         let mut bytes = [0; 64];
-        while std::io::stdin().read(&mut bytes).is_ok_and(|bytes| bytes > 0) {}
+        while io::stdin().read(&mut bytes).is_ok_and(|bytes| bytes > 0) {}
         let _ = sender.send(());
     });
     match spawned {

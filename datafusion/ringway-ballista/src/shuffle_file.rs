@@ -62,7 +62,11 @@ impl Part {
             let text = format!("{}: not an index of partition {partition}", index_path.display());
             io::Error::new(io::ErrorKind::InvalidData, text)
         })?;
-        let (file, _) = open(engine, path).await?;
+        let (file, len) = open(engine, path).await?;
+        // The range bounds what a damaged length of a message may allocate.
+        if range.end > len {
+            return Err(cut(path, len, range.end));
+        }
         let path: Arc<Path> = path.into();
         let header = Self { file: file.clone(), path: Arc::clone(&path), range: header };
         Ok((header, Self { file, path, range }))
@@ -86,9 +90,7 @@ impl Part {
             match block.map_err(|error| about(&part.path, "read", error))? {
                 Some(block) => Ok(Some((Bytes::from(block), (part, reader)))),
                 None if reader.position() < part.range.end => {
-                    let (path, end) = (part.path.display(), reader.position());
-                    let text = format!("{path}: ends at {end} instead of {}", part.range.end);
-                    Err(io::Error::new(io::ErrorKind::UnexpectedEof, text))
+                    Err(cut(&part.path, reader.position(), part.range.end))
                 }
                 None => Ok(None),
             }
@@ -109,15 +111,22 @@ async fn open(engine: &Engine, path: &Path) -> io::Result<(File, u64)> {
     Ok((file, len))
 }
 
+/// The error of a file that is shorter than expected.
+fn cut(path: &Path, end: u64, expected: u64) -> io::Error {
+    let text = format!("{}: ends at {end} instead of {expected}", path.display());
+    io::Error::new(io::ErrorKind::UnexpectedEof, text)
+}
+
 /// The header and the range of a partition. An index is offsets of 64 bits: where each partition
-/// starts, and the length of the file.
+/// starts, and the length of the file. The header ends where the first partition starts.
 fn partition_of(index: &[u8], partition: usize) -> Option<(Range<u64>, Range<u64>)> {
     let offset = |entry: usize| {
         let bytes = index.get(entry.checked_mul(8)?..)?.first_chunk::<8>()?;
         u64::try_from(i64::from_le_bytes(*bytes)).ok()
     };
-    let (start, end) = (offset(partition)?, offset(partition.checked_add(1)?)?);
-    (start <= end && index.len().is_multiple_of(8)).then_some((0..offset(0)?, start..end))
+    let (first, start, end) = (offset(0)?, offset(partition)?, offset(partition.checked_add(1)?)?);
+    let is_in_order = first <= start && start <= end;
+    (is_in_order && index.len().is_multiple_of(8)).then_some((0..first, start..end))
 }
 
 /// Adds the path and the operation to an error.
@@ -150,6 +159,7 @@ mod tests {
         }
         assert_eq!(partition_of(&good[..31], 0), None);
         assert_eq!(partition_of(&index(&[4, 3]), 0), None);
+        assert_eq!(partition_of(&index(&[20, 10, 30]), 1), None, "the header is longer");
         assert_eq!(partition_of(&index(&[-1, 3]), 0), None);
         assert_eq!(partition_of(&[], 0), None);
     }
@@ -189,6 +199,14 @@ mod tests {
         assert_eq!(content(first).await.unwrap(), bytes[5..middle as usize]);
         let error = content(last).await.unwrap_err();
         assert!(error.to_string().contains("data.arrow: ends at"), "{error}");
+
+        for end in [middle + 1, i64::MAX] {
+            std::fs::write(get_index_path(&path), index(&[5, 5, end])).unwrap();
+            let error = Part::indexed(engine, &path, 1).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+            let text = format!("data.arrow: ends at {middle} instead of {end}");
+            assert!(error.to_string().ends_with(&text), "{error}");
+        }
 
         std::fs::remove_file(get_index_path(&path)).unwrap();
         let error = Part::indexed(engine, &path, 0).await.unwrap_err();

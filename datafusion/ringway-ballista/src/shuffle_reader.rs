@@ -41,8 +41,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// How many files are opened before their turn.
 const OPEN_AHEAD: usize = 4;
 
-/// Reads partitions that earlier stages of the job have written: files that exist in the work
-/// directory with ringway, all others through Ballista's reader, at the same time.
+/// A work directory without files: nothing is below a device.
+const NO_FILES: &str = "/dev/null";
+
+/// Reads partitions that earlier stages of the job have written: files that this executor has
+/// written with ringway, all others through Ballista's reader, at the same time.
+///
+/// Unlike Ballista, it does not look in the work directory for files of other executors. After a
+/// failure, the scheduler may run a stage again from the start, and gives the same numbers to other
+/// tasks on other executors: a file with the right name may be of the first attempt.
 ///
 /// The number of rows must be what the writing task has reported. Ballista takes a file that ends
 /// between two batches for complete; here it is an error, so that the scheduler repeats the task
@@ -52,42 +59,46 @@ pub(crate) struct ShuffleReader {
     /// What this reader stands for.
     original: Arc<ShuffleReaderExec>,
     engine: Engine,
+    /// The executor that reads.
+    executor_id: String,
     work_dir: String,
     pool: Option<Arc<dyn BallistaClientPool>>,
     metrics: ExecutionPlanMetricsSet,
-    /// The readers of what is not on this machine.
-    remote: Arc<Mutex<Vec<ShuffleReaderExec>>>,
+    /// Ballista's readers.
+    others: Arc<Mutex<Vec<ShuffleReaderExec>>>,
 }
 
 impl ShuffleReader {
-    /// Takes the place of `original`. Files are expected in `work_dir`; connections to other
-    /// executors come from the pool, if there is one.
+    /// Takes the place of `original`. The files of this executor are in `work_dir`; connections to
+    /// others come from the pool, if there is one.
     pub(crate) fn new(
         original: &ShuffleReaderExec,
         engine: &Engine,
+        executor_id: &str,
         work_dir: &str,
         pool: Option<Arc<dyn BallistaClientPool>>,
     ) -> Self {
         Self {
             original: Arc::new(original.clone()),
             engine: engine.clone(),
+            executor_id: executor_id.to_owned(),
             work_dir: work_dir.to_owned(),
             pool,
             metrics: ExecutionPlanMetricsSet::new(),
-            remote: Arc::default(),
+            others: Arc::default(),
         }
     }
 
-    /// Reads these locations, of which there is one at least, from other executors.
-    fn read_remote(
+    /// Reads these locations, of which there is one at least, with Ballista's readers.
+    fn read_others(
         self,
         locations: Vec<PartitionLocation>,
         context: Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let batches = self.read_with_ballista(locations.clone(), context.clone())?;
+        let batches = self.read_with_ballista(locations.clone(), &context)?;
         let wanted = rows_of(&locations);
-        Ok(counted(batches.boxed(), wanted, |rows, wanted| async move {
-            let found = self.find_incomplete(&locations, context).await.err();
+        Ok(counted(batches, wanted, |rows, wanted| async move {
+            let found = self.find_incomplete(&locations, &context).await.err();
             found.unwrap_or_else(|| {
                 let text = format!("{rows} rows instead of {wanted} from other executors");
                 fetch_failed(&locations[0], text)
@@ -95,11 +106,35 @@ impl ShuffleReader {
         }))
     }
 
-    /// Reads these locations with Ballista's reader, which mixes them.
+    /// Whether this executor has written the location.
+    fn is_own(&self, location: &PartitionLocation) -> bool {
+        location.executor_meta.id == self.executor_id
+    }
+
+    /// Reads these locations with Ballista's readers, which mix them.
     fn read_with_ballista(
         &self,
         locations: Vec<PartitionLocation>,
-        context: Arc<TaskContext>,
+        context: &Arc<TaskContext>,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+        let (own, others): (Vec<_>, Vec<_>) =
+            locations.into_iter().partition(|location| self.is_own(location));
+        let mut batches = Vec::new();
+        for (locations, work_dir) in [(own, self.work_dir.as_str()), (others, NO_FILES)] {
+            if !locations.is_empty() {
+                batches.push(self.read_below(work_dir, locations, context)?);
+            }
+        }
+        Ok(stream::select_all(batches).boxed())
+    }
+
+    /// Reads these locations with Ballista's reader: files below the directory, all others from
+    /// their executors.
+    fn read_below(
+        &self,
+        work_dir: &str,
+        locations: Vec<PartitionLocation>,
+        context: &Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let reader = ShuffleReaderExec::try_new(
             self.original.stage_id,
@@ -107,13 +142,37 @@ impl ShuffleReader {
             self.original.schema(),
             Partitioning::UnknownPartitioning(1),
         )?;
-        let mut reader = reader.with_work_dir(self.work_dir.clone());
+        let mut reader = reader.with_work_dir(work_dir.to_owned());
         if let Some(pool) = &self.pool {
             reader = reader.with_client_pool(pool.clone());
         }
-        let batches = reader.execute(0, context)?;
-        self.remote.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
+        let batches = reader.execute(0, context.clone())?;
+        self.others.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
         Ok(batches)
+    }
+
+    /// Separates the locations of this executor whose files exist, with their paths, from others.
+    /// Files in the IPC file format count as others: Ballista's reader finds them by itself.
+    async fn split(
+        &self,
+        locations: Vec<PartitionLocation>,
+    ) -> Result<(Vec<(PartitionLocation, PathBuf)>, Vec<PartitionLocation>)> {
+        let (mut local, mut others) = (Vec::new(), Vec::new());
+        for location in locations {
+            let path = location.path(&self.work_dir)?;
+            let is_local = self.is_own(&location)
+                && if location.is_sort_shuffle {
+                    self.engine.fs().try_exists(&path).await.unwrap_or(false)
+                } else {
+                    is_ipc_file(&self.engine, &path).await.is_ok_and(|is_ipc_file| !is_ipc_file)
+                };
+            if is_local {
+                local.push((location, path));
+            } else {
+                others.push(location);
+            }
+        }
+        Ok((local, others))
     }
 
     /// Reads locations one by one, and fails with the first that has not its rows: the scheduler
@@ -121,10 +180,10 @@ impl ShuffleReader {
     async fn find_incomplete(
         &self,
         locations: &[PartitionLocation],
-        context: Arc<TaskContext>,
+        context: &Arc<TaskContext>,
     ) -> Result<()> {
         for location in locations {
-            let batches = self.read_with_ballista(vec![location.clone()], context.clone())?;
+            let batches = self.read_with_ballista(vec![location.clone()], context)?;
             let rows = batches.try_fold(0, |rows, batch| ready(Ok(rows + batch.num_rows() as u64)));
             let (rows, wanted) = (rows.await?, rows_of(slice::from_ref(location)));
             if wanted.is_some_and(|wanted| wanted != rows) {
@@ -196,19 +255,19 @@ impl ExecutionPlan for ShuffleReader {
         let opened = {
             let schema = schema.clone();
             async move {
-                let (local, remote) = if is_local_read {
-                    split(&reader.engine, &reader.work_dir, locations).await?
+                let (local, others) = if is_local_read {
+                    reader.split(locations).await?
                 } else {
                     (Vec::new(), locations)
                 };
                 local_files.add(local.len());
-                let local = read_local(reader.engine.clone(), local);
+                let local = read_local(reader.engine.clone(), local, &schema);
                 let local = coalesced(local, schema, batch_size, local_rows);
-                if remote.is_empty() {
+                if others.is_empty() {
                     return Ok::<_, DataFusionError>(local);
                 }
-                let remote = reader.read_remote(remote, context)?;
-                Ok(stream::select(local, remote).boxed())
+                let others = reader.read_others(others, context)?;
+                Ok(stream::select(local, others).boxed())
             }
         };
         let batches = stream::once(opened).try_flatten();
@@ -217,8 +276,8 @@ impl ExecutionPlan for ShuffleReader {
 
     fn metrics(&self) -> Option<MetricsSet> {
         let mut all = self.metrics.clone_inner();
-        let remote = self.remote.lock().unwrap_or_else(PoisonError::into_inner);
-        for reader in remote.iter() {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        for reader in others.iter() {
             for metric in reader.metrics().unwrap_or_default().iter() {
                 all.push(metric.clone());
             }
@@ -254,37 +313,15 @@ fn check_unique(locations: &[PartitionLocation]) -> Result<()> {
     Ok(())
 }
 
-/// Separates the locations whose files exist in the work directory, with their paths, from others.
-/// Files in the IPC file format count as others: Ballista's reader finds them here by itself.
-async fn split(
-    engine: &Engine,
-    work_dir: &str,
-    locations: Vec<PartitionLocation>,
-) -> Result<(Vec<(PartitionLocation, PathBuf)>, Vec<PartitionLocation>)> {
-    let (mut local, mut remote) = (Vec::new(), Vec::new());
-    for location in locations {
-        let path = location.path(work_dir)?;
-        let is_local = if location.is_sort_shuffle {
-            engine.fs().try_exists(&path).await.unwrap_or(false)
-        } else {
-            is_ipc_file(engine, &path).await.is_ok_and(|is_ipc_file| !is_ipc_file)
-        };
-        if is_local {
-            local.push((location, path));
-        } else {
-            remote.push(location);
-        }
-    }
-    Ok((local, remote))
-}
-
 /// Reads files one after the other; the next ones are open already.
 fn read_local(
     engine: Engine,
     locations: Vec<(PartitionLocation, PathBuf)>,
+    schema: &SchemaRef,
 ) -> BoxStream<'static, Result<RecordBatch>> {
+    let schema = schema.clone();
     let open = move |(location, path): (PartitionLocation, PathBuf)| {
-        let engine = engine.clone();
+        let (engine, schema) = (engine.clone(), schema.clone());
         async move {
             let part = if location.is_sort_shuffle {
                 let partition = location.partition_id.partition_id;
@@ -296,7 +333,8 @@ fn read_local(
             let path = part.path().display().to_string();
             let rows = rows_of(slice::from_ref(&location));
             let of = location.clone();
-            let batches = decoded(part).map_err(move |error| fetch_failed(&of, error.to_string()));
+            let batches =
+                decoded(part, schema).map_err(move |error| fetch_failed(&of, error.to_string()));
             Ok::<_, DataFusionError>(counted(batches.boxed(), rows, move |rows, wanted| {
                 let text = format!("{path}: {rows} rows instead of {wanted}");
                 ready(fetch_failed(&location, text))
@@ -308,8 +346,9 @@ fn read_local(
 
 /// Decodes the batches of a file. It may have several streams, one directly after the other: for
 /// each input of the task that wrote it, and for what the task has spilled. Damaged bytes are an
-/// error with the path, also where Arrow's decoder panics.
-fn decoded(part: Part) -> impl Stream<Item = Result<RecordBatch>> + Send {
+/// error with the path, also where Arrow's decoder panics, and so are columns of other types, with
+/// which operators would panic.
+fn decoded(part: Part, schema: SchemaRef) -> impl Stream<Item = Result<RecordBatch>> + Send {
     let path = part.path().display().to_string();
     let len = part.len();
     let state = (Messages::new(part.blocks().boxed(), len), StreamDecoder::new());
@@ -330,9 +369,22 @@ fn decoded(part: Part) -> impl Stream<Item = Result<RecordBatch>> + Send {
             (messages, decoder),
         )))
     });
-    batches.try_flatten().map_err(move |error: DataFusionError| {
+    let fitting = batches.try_flatten().and_then(move |batch: RecordBatch| {
+        let other = || DataFusionError::Execution("a batch of other columns".to_owned());
+        ready(if fits(&batch, &schema) { Ok(batch) } else { Err(other()) })
+    });
+    fitting.map_err(move |error: DataFusionError| {
         DataFusionError::Execution(format!("decode {path}: {error}"))
     })
+}
+
+/// Whether a batch has the columns of the schema. Nested types may differ in what their fields are
+/// called.
+fn fits(batch: &RecordBatch, schema: &SchemaRef) -> bool {
+    let fields = schema.fields();
+    let mut columns = batch.columns().iter().map(|column| column.data_type()).zip(fields);
+    batch.num_columns() == fields.len()
+        && columns.all(|(found, field)| found.is_nested() || found == field.data_type())
 }
 
 /// The batches that a message completes: itself, or the one before it if that has no body.

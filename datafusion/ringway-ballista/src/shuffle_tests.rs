@@ -12,7 +12,7 @@ use ballista_core::serde::scheduler::{
     ExecutorMetadata, PartitionId, PartitionLocation, PartitionStats,
 };
 use ballista_executor::execution_engine::ExecutionEngine;
-use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::datasource::memory::MemorySourceConfig;
@@ -35,6 +35,8 @@ use tempfile::TempDir;
 pub(crate) const STAGE: usize = 7;
 const TASK: usize = 3;
 pub(crate) const PARTITIONS: usize = 3;
+/// The executor that has written the files.
+pub(crate) const WRITER: &str = "writer";
 
 /// A job whose first stage has written its files.
 pub(crate) struct Job {
@@ -99,7 +101,7 @@ impl Job {
         let work_dir = tempfile::tempdir().unwrap();
         let path = work_dir.path().to_str().unwrap();
         let writer = writer(input, &schema, is_sorted);
-        let execution = RingwayExecutionEngine::new(engine, Duration::ZERO);
+        let execution = RingwayExecutionEngine::new(engine, WRITER, Duration::ZERO);
         let ids = (0..PARTITIONS).collect();
         let stage = execution
             .create_query_stage_exec("job".into(), STAGE, TASK, ids, writer, path, &config)
@@ -124,7 +126,7 @@ impl Job {
                 partition_id: written.partition_id as usize,
             },
             executor_meta: ExecutorMetadata {
-                id: "writer".to_owned(),
+                id: WRITER.to_owned(),
                 host: "127.0.0.1".to_owned(),
                 // No executor is there.
                 port: 9,
@@ -155,7 +157,7 @@ impl Job {
     }
 
     fn reader(&self) -> ShuffleReader {
-        ShuffleReader::new(&self.original(), &self.engine, self.work_dir(), None)
+        ShuffleReader::new(&self.original(), &self.engine, WRITER, self.work_dir(), None)
     }
 
     /// The keys of a partition in order.
@@ -198,7 +200,7 @@ impl Job {
         };
         match failure {
             Some(BallistaError::FetchFailed(executor, STAGE, from, reason)) => {
-                assert_eq!((executor.as_str(), *from), ("writer", partition));
+                assert_eq!((executor.as_str(), *from), (WRITER, partition));
                 assert!(reason.contains(text), "{reason}");
             }
             _ => panic!("{error:?}"),
@@ -247,7 +249,7 @@ async fn a_cancelled_task_drops_its_input() {
         let writer = writer(Arc::new(input.unwrap()), &schema, is_sorted);
         let work_dir = tempfile::tempdir().unwrap();
         let config = SessionConfig::new_with_ballista();
-        let stage = RingwayExecutionEngine::new(engine, Duration::ZERO)
+        let stage = RingwayExecutionEngine::new(engine, WRITER, Duration::ZERO)
             .create_query_stage_exec(
                 "job".into(),
                 STAGE,
@@ -287,7 +289,7 @@ async fn a_recursive_query_reads_its_tables_again() {
         ) SELECT number FROM numbers";
     let plan = session.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
     let schema = plan.schema();
-    let stage = RingwayExecutionEngine::new(engine, Duration::ZERO)
+    let stage = RingwayExecutionEngine::new(engine, WRITER, Duration::ZERO)
         .create_query_stage_exec(
             "job".into(),
             STAGE,
@@ -427,6 +429,23 @@ async fn damaged_files_are_errors() {
     }
 }
 
+/// As after damage to the schema in a file.
+#[tokio::test]
+async fn other_columns_are_an_error() {
+    let engine = Engine::global().unwrap();
+    let job = Job::run(engine, false, "none").await;
+    let keys = || Arc::new(UInt64Array::from_iter_values(0..1200)) as ArrayRef;
+    let texts = || Arc::new(StringArray::from(vec!["text"; 1200])) as ArrayRef;
+    for columns in [vec![("key", keys()), ("text", texts())], vec![("text", texts())]] {
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let file = File::create(job.data(1)).unwrap();
+        let mut writer = StreamWriter::try_new_buffered(file, &batch.schema()).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        job.expect_failure(1, "other columns").await;
+    }
+}
+
 /// The scheduler lists the output of a task twice when it has repeated the stage.
 #[tokio::test]
 async fn no_rows_are_read_twice() {
@@ -437,7 +456,7 @@ async fn no_rows_are_read_twice() {
     let partitioning = Partitioning::UnknownPartitioning(PARTITIONS);
     let reader =
         ShuffleReaderExec::try_new(STAGE, locations, job.schema.clone(), partitioning).unwrap();
-    let reader = ShuffleReader::new(&reader, &job.engine, job.work_dir(), None);
+    let reader = ShuffleReader::new(&reader, &job.engine, WRITER, job.work_dir(), None);
     assert!(!job.keys(&reader, 0).await.unwrap().is_empty());
     let error = job.keys(&reader, 1).await.unwrap_err().to_string();
     assert!(error.contains("stage 7 was repeated"), "{error}");

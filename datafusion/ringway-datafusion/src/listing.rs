@@ -22,7 +22,10 @@ pub const LISTING_TTL: Duration = Duration::from_secs(1);
 /// to tables on `s3://` too. To choose another one, set it in the builder of the runtime, or at any
 /// time with `SET datafusion.runtime.list_files_cache_ttl = '5m'`. The `SET` counts for lists that
 /// are made from then on. A runtime without a cache of lists (`list_files_cache_limit` is 0) lists
-/// the files for each query.
+/// the files for each query. If it gets one later, that has no time to live, and [`OneVersion`]
+/// drops no list from it: call [`register`](crate::register) again, or set the rule anew.
+///
+/// [`OneVersion`]: crate::OneVersion
 pub fn expire_listings(runtime: &RuntimeEnv) {
     let Some(listings) = runtime.cache_manager.get_list_files_cache() else { return };
     if listings.cache_ttl().is_none() {

@@ -200,4 +200,15 @@ async fn a_program_sets_the_time_to_live_later() {
     table.replace(1, 1..=11).await;
     assert_eq!(table.query(STATISTICS).await.unwrap(), "11 1 11");
     assert_eq!(table.query(SCAN).await.unwrap(), "66 1166");
+
+    // A new cache.
+    let limited = "SET datafusion.runtime.list_files_cache_limit = '1M'";
+    table.session.sql(limited).await.unwrap();
+    assert_eq!(ttl(&table.session), None);
+    ringway_datafusion::register(&table.session);
+    assert_eq!(ttl(&table.session), Some(LISTING_TTL));
+    table.session.sql(set).await.unwrap();
+    assert_eq!(table.query(SCAN).await.unwrap(), "66 1166");
+    table.replace(1, 1..=12).await;
+    table.becomes(SCAN, "66 1166", "78 1278").await;
 }

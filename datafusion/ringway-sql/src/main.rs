@@ -19,7 +19,8 @@ use clap::{CommandFactory, Parser};
 use interrupts::interrupts;
 use runner::{End, Runner};
 use script::Script;
-use std::io::{self, IsTerminal};
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use tokio::runtime::Runtime;
@@ -33,14 +34,14 @@ fn main() -> ExitCode {
     match run(args) {
         Ok(End::Done) => ExitCode::SUCCESS,
         Ok(End::Cancelled) => {
-            eprintln!("ringway-sql: cancelled");
+            note("ringway-sql: cancelled");
             // As a shell reports a program that SIGINT ended.
             ExitCode::from(130)
         }
         // A reader that closes the pipe early (`| head`) is not a failure.
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ringway-sql: {}", one_line(&error));
+            note(format_args!("ringway-sql: {}", one_line(&error)));
             ExitCode::FAILURE
         }
     }
@@ -58,12 +59,14 @@ fn run(args: Args) -> Result<End> {
     })?;
     // Until here, Ctrl-C ends the program.
     let mut runner = Runner::new(args, script.is_none(), opened, interrupts()?)?;
-    runtime.block_on(async {
+    let end = runtime.block_on(async {
         match script {
             Some(script) => script.run(first, &mut runner).await,
             None => terminal::run(&mut runner).await.map(|()| End::Done),
         }
-    })
+    });
+    runner.finish();
+    end
 }
 
 /// The statements to run; `None` if they are typed at a terminal.
@@ -92,6 +95,12 @@ fn one_line(error: &anyhow::Error) -> String {
         }
     }
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Prints a line on standard error. If nobody reads it, nothing else changes: `eprintln!` would
+/// panic.
+fn note(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {

@@ -3,7 +3,7 @@
 use crate::args::{Args, Format, StatsForm, Store};
 use crate::cost::{Cost, Start, Work};
 use crate::output::Output;
-use crate::{one_line, tables};
+use crate::{note, one_line, tables};
 use anyhow::Result;
 use datafusion::common::TableReference;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -13,9 +13,11 @@ use futures::StreamExt;
 use ringway_datafusion::RingwayFileSystem;
 use ringway_datafusion::ringway::Engine;
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::sync::Arc;
-use tokio::runtime::{Handle, Runtime};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{fs, io, mem};
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 /// A session with its tables, and how its results are written.
@@ -24,14 +26,15 @@ pub struct Runner {
     args: Args,
     interactive: bool,
     interrupts: mpsc::Receiver<()>,
-    threads: Threads,
+    /// The runtime of queries, besides that of the program.
+    queries: Runtime,
+    /// Those of cancelled queries, while they end.
+    ending: Vec<JoinHandle<()>>,
 }
 
-/// The threads that run queries: a runtime besides that of the program.
-struct Threads {
-    handle: Handle,
-    runtime: Option<Runtime>,
-}
+/// How long the program waits at its end until queries have removed their files: what they have
+/// spilled, and what they were writing.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How statements ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,20 +45,10 @@ pub enum End {
     Cancelled,
 }
 
-impl Threads {
-    fn new() -> io::Result<Self> {
-        let runtime = Runtime::new()?;
-        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
-    }
-}
-
-/// Does not wait for the tasks: a cancelled join may compute for minutes before it notices.
-impl Drop for Threads {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
+/// Drops a runtime, which drops its tasks where they next yield. A cancelled join may compute for
+/// minutes before it does, so another thread waits for them.
+fn end(runtime: Runtime) -> JoinHandle<()> {
+    thread::spawn(|| drop(runtime))
 }
 
 /// A session with the tables of the folders.
@@ -104,8 +97,7 @@ pub async fn open(args: &Args) -> Result<Opened> {
             Ok(()) => registered += 1,
             Err(error) => {
                 let reason = format!("no table {name}: {}", one_line(&error));
-                // Not `eprintln!`, which panics if a pipe is closed.
-                writeln!(io::stderr(), "ringway-sql: {reason}")?;
+                note(format_args!("ringway-sql: {reason}"));
                 missing.insert(name, reason);
             }
         }
@@ -124,8 +116,24 @@ impl Runner {
         opened: Opened,
         interrupts: mpsc::Receiver<()>,
     ) -> Result<Self> {
-        let threads = Threads::new()?;
-        Ok(Self { opened, args, interactive, interrupts, threads })
+        let queries = Runtime::new()?;
+        Ok(Self { opened, args, interactive, interrupts, queries, ending: Vec::new() })
+    }
+
+    /// Ends what queries have left, and waits for it a moment.
+    pub fn finish(self) {
+        let Self { opened, queries, mut ending, .. } = self;
+        let disk = opened.session.runtime_env().disk_manager.clone();
+        drop(opened);
+        ending.push(end(queries));
+        let start = Instant::now();
+        while !ending.iter().all(JoinHandle::is_finished) && start.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // An operator that still computes would have removed them later.
+        for spilled in disk.temp_dir_paths() {
+            let _ = fs::remove_dir_all(spilled);
+        }
     }
 
     /// Waits for Ctrl-C.
@@ -140,14 +148,16 @@ impl Runner {
             let start = Start::now(engine.as_ref());
             // A task, so that this one only waits, and notices Ctrl-C at once.
             let query = execute(session.clone(), missing.clone(), self.args.format, statement);
-            let mut query = self.threads.handle.spawn(query);
+            let mut query = self.queries.spawn(query);
             let rows = tokio::select! {
                 rows = &mut query => rows??,
                 _ = self.interrupts.recv() => {
                     // Dropping the query cancels its tasks, and their reads. Until its operators
                     // notice, they may keep their threads busy, so the next query has new ones.
                     query.abort();
-                    self.threads = Threads::new()?;
+                    let cancelled = mem::replace(&mut self.queries, Runtime::new()?);
+                    self.ending.retain(|one| !one.is_finished());
+                    self.ending.push(end(cancelled));
                     return Ok(End::Cancelled);
                 }
             };
@@ -159,12 +169,10 @@ impl Runner {
 }
 
 fn report(args: &Args, interactive: bool, cost: &Cost) -> Result<()> {
-    // Not `eprintln!`, which panics if a pipe is closed.
-    let mut to = io::stderr();
     match args.stats {
-        Some(StatsForm::Text) => writeln!(to, "{cost}")?,
-        Some(StatsForm::Json) => writeln!(to, "{}", serde_json::to_string(cost)?)?,
-        None if interactive => writeln!(to, "{} in {:.3} s", cost.work, cost.wall)?,
+        Some(StatsForm::Text) => note(cost),
+        Some(StatsForm::Json) => note(serde_json::to_string(cost)?),
+        None if interactive => note(format_args!("{} in {:.3} s", cost.work, cost.wall)),
         None => {}
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use crate::runner::{End, Runner};
 use crate::statements::take_complete;
-use crate::{input, one_line};
+use crate::{input, note, one_line};
 use anyhow::Result;
 use std::io::{self, Write};
 
@@ -12,16 +12,16 @@ is typed so far; Ctrl-D or \\q quits; SHOW TABLES lists the tables.";
 
 /// Reads and runs statements until the input ends. A statement that fails ends nothing.
 pub async fn run(runner: &mut Runner) -> Result<()> {
-    eprintln!("ringway-sql {}: \\? for help", env!("CARGO_PKG_VERSION"));
+    note(concat!("ringway-sql ", env!("CARGO_PKG_VERSION"), ": \\? for help"));
     let mut lines = input::lines();
     let mut typed = String::new();
     loop {
-        prompt(if typed.is_empty() { "> " } else { ". " })?;
+        prompt(if typed.is_empty() { "> " } else { ". " });
         let line = tokio::select! {
             line = lines.recv() => line.transpose()?,
             () = runner.interrupted() => {
                 typed.clear();
-                eprintln!();
+                note("");
                 continue;
             }
         };
@@ -29,7 +29,7 @@ pub async fn run(runner: &mut Runner) -> Result<()> {
         match line.trim() {
             "\\q" => return Ok(()),
             "\\?" => {
-                eprintln!("{HELP}");
+                note(HELP);
                 continue;
             }
             _ => typed.push_str(&line),
@@ -37,8 +37,8 @@ pub async fn run(runner: &mut Runner) -> Result<()> {
         for statement in take_complete(&mut typed) {
             match runner.run(&statement).await {
                 Ok(End::Done) => continue,
-                Ok(End::Cancelled) => eprintln!("cancelled"),
-                Err(error) => eprintln!("{}", one_line(&error)),
+                Ok(End::Cancelled) => note("cancelled"),
+                Err(error) => note(one_line(&error)),
             }
             // Those after it may need it.
             typed.clear();
@@ -48,12 +48,11 @@ pub async fn run(runner: &mut Runner) -> Result<()> {
             typed.clear();
         }
     }
-    eprintln!();
+    note("");
     Ok(())
 }
 
-fn prompt(text: &str) -> io::Result<()> {
-    let mut stderr = io::stderr();
-    write!(stderr, "{text}")?;
-    stderr.flush()
+fn prompt(text: &str) {
+    // As `note`.
+    let _ = write!(io::stderr(), "{text}");
 }

@@ -142,8 +142,7 @@ fn ctrl_c_between_statements_cancels() {
     writeln!(input, "SELECT 1 AS a;").unwrap();
     let mut output = BufReader::new(child.0.stdout.take().unwrap()).lines();
     assert_eq!(output.next().unwrap().unwrap(), "a");
-    let status = Command::new("kill").args(["-INT", &child.0.id().to_string()]).status().unwrap();
-    assert!(status.success());
+    interrupt(&child.0);
     assert_eq!(child.0.wait().unwrap().code(), Some(130));
 }
 
@@ -317,16 +316,29 @@ fn a_closed_pipe_is_no_error() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Also for statistics, of which standard error may be a pipe.
+/// Runs the command with a pipe for standard error that nobody reads. Returns standard output and
+/// the exit status.
+fn without_reader(args: &[&str], folder: &Path) -> (String, Option<i32>) {
+    let mut command = command(args, folder);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    let output = child.wait_with_output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), output.status.code())
+}
+
+/// Statistics and reports that nobody reads keep no statement from running.
 #[test]
-fn a_closed_pipe_of_statistics_is_no_error() {
+fn a_closed_pipe_of_standard_error_changes_nothing() {
     let folder = tables();
+    fs::write(folder.path().join("broken.parquet"), "no Parquet file").unwrap();
     for stats in ["--stats", "--stats=json"] {
-        let mut command = command(&[stats, "-c", "SELECT 1; SELECT 2"], folder.path());
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        drop(child.stderr.take());
-        assert_eq!(child.wait().unwrap().code(), Some(0), "{stats}");
+        let args = ["--format", "csv", stats, "-c", "SELECT 1 AS a; SELECT 2 AS b"];
+        let (output, status) = without_reader(&args, folder.path());
+        assert_eq!((output.as_str(), status), ("a\n1\nb\n2\n", Some(0)), "{stats}");
     }
+    let args = ["--format", "csv", "-c", "SELECT 1 AS a; SELECT 2 AS b; SELEC"];
+    let (output, status) = without_reader(&args, folder.path());
+    assert_eq!((output.as_str(), status), ("a\n1\nb\n2\n", Some(1)));
 }
 
 /// Its operator keeps all threads busy for hours, and looks for nothing else meanwhile.
@@ -356,8 +368,7 @@ fn ctrl_c_cancels() {
     let mut command = command(&["--format", "csv", "-c", LONG], folder.path());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until_busy(child.id());
-    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(status.success());
+    interrupt(&child);
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() {
         if start.elapsed() > LIMIT {
@@ -370,6 +381,51 @@ fn ctrl_c_cancels() {
     assert_eq!(failure(&output), ("ringway-sql: cancelled\n".to_owned(), 130));
 }
 
+fn interrupt(child: &Child) {
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.unwrap().success());
+}
+
+/// The files below a folder.
+fn files(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        }
+        found.push(path.display().to_string());
+    }
+    found
+}
+
+/// A query that is cancelled or fails leaves nothing of what it has spilled or was writing.
+#[test]
+fn no_files_are_left() {
+    let folder = tables();
+    let numbers = "SELECT * FROM generate_series(1, 100000000000) t(x)";
+    let sorted = format!("{numbers} ORDER BY x * 7919 % 10007");
+    let to = tempfile::tempdir().unwrap();
+    let path = to.path().join("numbers.csv");
+    let copied = format!("COPY ({numbers}) TO '{}'", path.display());
+    // DataFusion's own store leaves what a runtime that ends has not removed.
+    for (store, sql) in [("local", &sorted), ("ringway", &sorted), ("ringway", &copied)] {
+        let args = ["--store", store, "--memory-limit", "64m", "-c", sql];
+        let mut command = command(&args, folder.path());
+        command.env("TMPDIR", to.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = Ended(command.spawn().unwrap());
+        let start = Instant::now();
+        while !files(to.path()).iter().any(|path| Path::new(path).is_file()) {
+            assert_eq!(child.0.try_wait().unwrap(), None, "{store}: {sql}");
+            assert!(start.elapsed() < LIMIT, "{store}: no file of {sql}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        interrupt(&child.0);
+        assert_eq!(child.0.wait().unwrap().code(), Some(130));
+        assert_eq!(files(to.path()), [""; 0], "{store}: {sql}");
+    }
+}
+
 /// Before the first statement, while the script is read from a pipe that stays open.
 #[test]
 fn ctrl_c_ends_the_command_while_it_waits_for_a_script() {
@@ -379,8 +435,7 @@ fn ctrl_c_ends_the_command_while_it_waits_for_a_script() {
     // More than fits into a pipe: when it is written, the command reads.
     let mut input = child.0.stdin.take().unwrap();
     input.write_all(&vec![b' '; 1 << 20]).unwrap();
-    let status = Command::new("kill").args(["-INT", &child.0.id().to_string()]).status().unwrap();
-    assert!(status.success());
+    interrupt(&child.0);
     let start = Instant::now();
     let status = loop {
         if let Some(status) = child.0.try_wait().unwrap() {

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -61,6 +62,8 @@ var contestants = []contestant{
 	{"os-128", "os.File with at most 128 reads in flight", []ioKind{ioDirect}, false, openBounded},
 	{"os-group", "os.File with the same gathering of records: one write and one fdatasync each",
 		[]ioKind{ioCommit}, false, openOS},
+	{"ringway-ctx", "ringway.File, each read with a context that has a deadline",
+		[]ioKind{ioDirect, ioCached}, true, openWithDeadline},
 	{"bare", "package ring in one goroutine, at most 192 reads in flight: the limit",
 		[]ioKind{ioDirect}, true, openBare},
 	{"null-queue",
@@ -120,6 +123,26 @@ func (f *ringwayFile) buffer(n int) ([]byte, error) {
 func (f *ringwayFile) submissions() submissions {
 	stats := f.engine.Stats()
 	return submissions{int64(stats.Submissions), int64(stats.Delivered)}
+}
+
+// deadlineFile reads with a context that can end, and does not.
+type deadlineFile struct {
+	*ringwayFile
+	ctx    context.Context
+	cancel context.CancelFunc // Not called: the context lives as long as the process.
+}
+
+func openWithDeadline(s setup) (subject, error) {
+	opened, err := openRingway(s)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
+	return &deadlineFile{opened.(*ringwayFile), ctx, cancel}, nil
+}
+
+func (f *deadlineFile) ReadAt(p []byte, off int64) (int, error) {
+	return f.ReadAtContext(f.ctx, p, off)
 }
 
 // openNullQueue opens ringway without a device.

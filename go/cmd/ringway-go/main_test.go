@@ -79,10 +79,12 @@ func TestBenchOnAScratchFile(t *testing.T) {
 		"-batch", "5", "-commit", "3", "-null", "9"}, tiny...)
 	out, errs := runCommandLine(t, args...)
 	checkEmpty(t, dir)
-	expect(t, strings.Contains(errs, "cached 2: ringway, os\n"), "standard error: %q", errs)
+	expect(t, strings.Contains(errs, "cached 2: ringway, os, ringway-ctx\n"), "standard error: %q",
+		errs)
 	want := map[workload][]string{
-		{ioDirect, 1}: {"ringway", "os", "bare"}, {ioDirect, 3}: {"ringway", "os", "bare"},
-		{ioCached, 2}: {"ringway", "os"}, {ioBatch, 5}: {"ringway", "os"},
+		{ioDirect, 1}: {"ringway", "os", "ringway-ctx", "bare"},
+		{ioDirect, 3}: {"ringway", "os", "ringway-ctx", "bare"},
+		{ioCached, 2}: {"ringway", "os", "ringway-ctx"}, {ioBatch, 5}: {"ringway", "os"},
 		{ioCommit, 3}: {"ringway", "os-group"}, {ioNull, 9}: {"null-queue", "floor"},
 	}
 	if strings.Contains(out, "direct: omitted") {

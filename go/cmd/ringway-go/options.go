@@ -119,7 +119,8 @@ func parseOptions(args []string, stdout io.Writer) (options, error) {
 		})
 	}
 	set.BoolVar(&o.full, "full", false,
-		"measure everything: more depths, batch, commit, null and the contestant bare")
+		"measure everything: more depths, batch, commit, null, and the contestants bare and "+
+			"ringway-ctx")
 	set.BoolVar(&o.fixedBuffers, "fixed-buffers", false,
 		"register ringway's buffers with its rings")
 	set.Func("only", "`contestants` to measure, a list", func(text string) error {

@@ -92,8 +92,8 @@ func TestContestantsOfAWorkload(t *testing.T) {
 	}{
 		{workload{ioDirect, 128}, false, "", "ringway os", "os"},
 		{workload{ioDirect, 100_000}, false, "", "ringway os-128", "os-128"},
-		{workload{ioDirect, 128}, true, "", "ringway os bare", "os"},
-		{workload{ioCached, 100_000}, true, "", "ringway os", "os"},
+		{workload{ioDirect, 128}, true, "", "ringway os ringway-ctx bare", "os"},
+		{workload{ioCached, 100_000}, true, "", "ringway os ringway-ctx", "os"},
 		{workload{ioBatch, 64}, true, "", "ringway os", "os"},
 		{workload{ioNull, 128}, false, "", "null-queue floor", "floor"},
 		{workload{ioCommit, 128}, false, "", "ringway os-group", "os-group"},

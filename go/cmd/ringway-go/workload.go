@@ -63,7 +63,7 @@ func contestantsFor(w workload, full bool, only []string) []string {
 		wanted := slices.Contains(only, c.name)
 		if len(only) == 0 {
 			switch c.name {
-			case "bare":
+			case "bare", "ringway-ctx":
 				wanted = full
 			case "os-128":
 				wanted = w.Depth > maxBlocked

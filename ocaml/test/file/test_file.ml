@@ -388,7 +388,42 @@ let direct () =
           (n, Bytes.sub_string bytes 1 4096);
         let* n = File.pread file again ~pos:8192 0 4096 in
         Alcotest.(check int) "at the end" 0 n;
-        Lwt.return_unit)
+        (* An error says what is wrong. *)
+        let block = alignment.offset in
+        if block = 1 then Lwt.return_unit
+        else
+          let text kind len where =
+            Printf.sprintf "direct %s of %d bytes at %s: both must be multiples of %d" kind len
+              where block
+          in
+          let* () =
+            fails
+              (unix_error EINVAL "pwrite" (text "write" 3 "offset 0"))
+              (File.pwrite_string file "abc" ~pos:0 0 3)
+          in
+          let* () =
+            fails
+              (unix_error EINVAL "pwrite" (text "write" block "offset 7"))
+              (File.pwrite file buffer ~pos:7 0 block)
+          in
+          let* () =
+            fails
+              (unix_error EINVAL "write" (text "write" 3 "the current position"))
+              (File.write_string file "abc" 0 3)
+          in
+          let* () =
+            fails
+              (unix_error EINVAL "pread" (text "read" block "offset 7"))
+              (File.pread file buffer ~pos:7 0 block)
+          in
+          let* at_odd_address = outcome (File.pwrite file buffer ~pos:0 1 block) in
+          let address = "the buffer's address must be a multiple of" in
+          let rec names i =
+            i + String.length address <= String.length at_odd_address
+            && (String.sub at_odd_address i (String.length address) = address || names (i + 1))
+          in
+          Alcotest.(check bool) at_odd_address true (at_odd_address = "ok" || names 0);
+          Lwt.return_unit)
 
 (* Reads and writes that leave no pages have the same results. *)
 let dont_cache () =

@@ -5,6 +5,7 @@
 //! reopened through that descriptor (`/proc/self/fd`): the file that was checked is the file that
 //! is used, even if its name changes.
 
+use super::interrupt::RemovePartial;
 use super::progress::Progress;
 use super::workload::{Target, Workload};
 use anyhow::{Context, bail};
@@ -338,6 +339,7 @@ impl<'a> Targets<'a> {
             if !is_device && !is_new && takes_space {
                 check_space(path, missing.len, scratch::free_space(path)?)?;
             }
+            let partial = is_new.then(|| RemovePartial::new(&anchor, path));
             let filled = if lay_out {
                 self.fill(&anchor, &name(), to_fill)
             } else if takes_space {
@@ -345,6 +347,7 @@ impl<'a> Targets<'a> {
             } else {
                 Ok(())
             };
+            drop(partial);
             if filled.is_err() && is_new && is_same(&anchor, path) {
                 // A partially filled file is useless.
                 let _ = fs::remove_file(path);

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind::NotFound, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -277,7 +278,7 @@ pub fn block_device_in_use(path: impl AsRef<Path>) -> io::Result<Option<String>>
     let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
     let nodes = DeviceNode::all(Path::new(BY_NUMBER), number);
     let statx = find_holder(&nodes)
-        .or_else(|| find_mount(&nodes, &Mounts::of_this_process()))
+        .or_else(|| find_mount(&nodes, &Mounts::of_this_thread()))
         .or_else(|| find_swap(&nodes, &fs::read_to_string("/proc/swaps").unwrap_or_default()));
     if statx.is_some() {
         return Ok(statx);
@@ -357,9 +358,10 @@ fn find_mount(nodes: &[DeviceNode], mounts: &Mounts) -> Option<String> {
             // devices.
             node.number == mount.device
                 || (mount.source.starts_with("/dev/")
-                    && number_of_path(Path::new(&mount.source)) == Some(node.number))
+                    && number_of_path(&mount.source) == Some(node.number))
         })?;
-        Some(format!("{} is mounted on {}", node.name, mount.mount_point))
+        let mount_point = String::from_utf8_lossy(&mount.mount_point);
+        Some(format!("{} is mounted on {mount_point}", node.name))
     })
 }
 
@@ -367,8 +369,8 @@ fn find_mount(nodes: &[DeviceNode], mounts: &Mounts) -> Option<String> {
 /// path.
 fn find_swap(nodes: &[DeviceNode], swaps: &str) -> Option<String> {
     swaps.lines().skip(1).find_map(|line| {
-        let path = unescape(line.split_whitespace().next()?);
-        let number = number_of_path(Path::new(&path))?;
+        let path = unescape(line.split_whitespace().next()?.as_bytes());
+        let number = number_of_path(Path::new(OsStr::from_bytes(&path)))?;
         let node = nodes.iter().find(|node| node.number == number)?;
         Some(format!("{} is used as swap", node.name))
     })
@@ -510,9 +512,9 @@ mod tests {
     fn a_disk_is_mounted_if_its_partition_is() {
         let root = sysfs();
         let nodes = DeviceNode::all(&root.path().join("block"), (8, 0));
-        let mounts = Mounts::parse("27 1 8:1 / /home rw - ext4 /dev/none rw");
+        let mounts = Mounts::parse(b"27 1 8:1 / /home rw - ext4 /dev/none rw");
         assert_eq!(find_mount(&nodes, &mounts).as_deref(), Some("sda1 is mounted on /home"));
-        let mounts = Mounts::parse("27 1 8:2 / /home rw - ext4 /dev/none rw");
+        let mounts = Mounts::parse(b"27 1 8:2 / /home rw - ext4 /dev/none rw");
         assert_eq!(find_mount(&nodes, &mounts), None);
     }
 

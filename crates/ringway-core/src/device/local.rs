@@ -3,6 +3,8 @@
 use super::file_systems::by_name;
 use super::mounts::{MountInfo, Mounts};
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -24,13 +26,14 @@ impl LocalMounts {
     /// Reads the mounts: a blocking call, some microseconds for each mount. Without `/proc`, no
     /// path is local.
     pub fn read() -> Self {
-        Self::new(&Mounts::of_this_process())
+        Self::new(&Mounts::of_this_thread(), has_no_links)
     }
 
-    fn new(mounts: &Mounts) -> Self {
+    /// `has_no_links` tells whether a path has no symbolic links.
+    fn new(mounts: &Mounts, has_no_links: impl Fn(&Path) -> bool) -> Self {
         // Of several mounts on one point the last one is on top.
         let on_top: HashMap<_, _> =
-            mounts.iter().map(|mount| (mount.mount_point.as_str(), mount)).collect();
+            mounts.iter().map(|mount| (mount.mount_point.as_slice(), mount)).collect();
         let is_overlay = |mount: &MountInfo| mount.file_system == "overlay";
         let mut local = Self::default();
         // An overlay does what its layers do, and until these are known it is not local.
@@ -41,7 +44,7 @@ impl LocalMounts {
         // Twice, for an overlay of overlays.
         for _ in 0..2 {
             for mount in on_top.values().filter(|mount| is_overlay(mount)) {
-                let has_layers = local.has_layers(mount);
+                let has_layers = local.has_layers(mount, &has_no_links);
                 local.insert(mount, has_layers);
             }
         }
@@ -49,25 +52,29 @@ impl LocalMounts {
     }
 
     fn insert(&mut self, mount: &MountInfo, is_local: bool) {
-        self.points.insert(mount.mount_point.as_bytes().into(), is_local.then_some(mount.id()));
+        self.points.insert(mount.mount_point.as_slice().into(), is_local.then_some(mount.id()));
     }
 
     /// Whether all layers of an overlay are local. In a container they are often out of sight: then
-    /// they seem to be on the overlay itself.
-    fn has_layers(&self, overlay: &MountInfo) -> bool {
-        let mut options = overlay.options.split(',').filter_map(|option| option.split_once('='));
-        let mut count = 0;
-        let are_local = options.all(|(name, value)| {
-            let is_list = matches!(name, "lowerdir" | "lowerdir+" | "datadir+");
-            if !is_list && name != "upperdir" {
-                return true;
-            }
-            value.split(':').filter(|path| !path.is_empty()).all(|path| {
-                count += 1;
-                self.of_path(path).is_some_and(|id| id != overlay.id())
+    /// they seem to be on the overlay itself. A layer's path is shown as it was given, so that a
+    /// symbolic link in it may lead anywhere; what an overlay escapes is not undone here.
+    fn has_layers(&self, overlay: &MountInfo, has_no_links: impl Fn(&Path) -> bool) -> bool {
+        let is_layer =
+            |name: &[u8]| matches!(name, b"lowerdir" | b"lowerdir+" | b"datadir+" | b"upperdir");
+        let mut layers = overlay
+            .options
+            .iter()
+            .filter(|(name, _)| is_layer(name))
+            .flat_map(|(_, paths)| paths.split(|byte| *byte == b':'))
+            .filter(|path| !path.is_empty())
+            .peekable();
+        layers.peek().is_some()
+            && layers.all(|layer| {
+                let path = Path::new(OsStr::from_bytes(layer));
+                !layer.contains(&b'\\')
+                    && self.of_path(path).is_some_and(|id| id != overlay.id())
+                    && has_no_links(path)
             })
-        });
-        are_local && count > 0
     }
 
     /// The id of the mount that an absolute path leads to, if its file system is local. This is
@@ -96,6 +103,13 @@ impl LocalMounts {
     }
 }
 
+/// Whether no component of an absolute path is a symbolic link. Blocks.
+fn has_no_links(path: &Path) -> bool {
+    let mut places: Vec<_> = path.ancestors().collect();
+    places.reverse();
+    places.into_iter().all(|place| fs::symlink_metadata(place).is_ok_and(|one| !one.is_symlink()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,9 +123,13 @@ mod tests {
 43 42 0:53 / /under rw - fuse.sshfs host: rw
 ";
 
+    fn local(mounts: &str) -> LocalMounts {
+        LocalMounts::new(&Mounts::parse(mounts.as_bytes()), |_| true)
+    }
+
     #[test]
     fn the_innermost_mount_decides() {
-        let mounts = LocalMounts::new(&Mounts::parse(TEXT));
+        let mounts = local(TEXT);
         let found = |path: &str| mounts.of_path(path);
         assert_eq!(["/file", "/mnt/share.txt", "/procfs"].map(found), [Some(27); 3]);
         assert_eq!(["/proc/version", "/mnt/share/file", "/under/file"].map(found), [None; 3]);
@@ -123,7 +141,7 @@ mod tests {
     fn an_overlay_is_what_its_layers_are() {
         let overlay = |options: &str| {
             let text = format!("{TEXT}50 27 0:60 / /merged rw - overlay overlay {options}\n");
-            LocalMounts::new(&Mounts::parse(&text)).of_path("/merged/file")
+            local(&text).of_path("/merged/file")
         };
         assert_eq!(overlay("rw,lowerdir=/a:/b,upperdir=/c/up,workdir=/c/work"), Some(50));
         assert_eq!(overlay("rw,lowerdir+=/a,lowerdir+=/mnt/share/fast/x"), Some(50));
@@ -135,18 +153,39 @@ mod tests {
         assert_eq!(overlay("rw,lowerdir=/a:/b\n51 27 0:61 / /merged rw - nfs4 server:/ rw"), None);
         // A container's root, whose layers are the host's.
         let root = "27 1 0:60 / / rw - overlay overlay rw,lowerdir=/var/a,upperdir=/var/b\n";
-        assert_eq!(LocalMounts::new(&Mounts::parse(root)).of_path("/file"), None);
+        assert_eq!(local(root).of_path("/file"), None);
         // An overlay over an overlay.
         let two = format!(
             "{TEXT}51 27 0:61 / /outer rw - overlay overlay rw,lowerdir=/inner/a:/b\n\
              50 27 0:60 / /inner rw - overlay overlay rw,lowerdir=/a:/b\n"
         );
-        assert_eq!(LocalMounts::new(&Mounts::parse(&two)).of_path("/outer/file"), Some(51));
+        assert_eq!(local(&two).of_path("/outer/file"), Some(51));
+    }
+
+    /// Only the text of a layer's path is known.
+    #[test]
+    fn a_layer_whose_path_may_lead_elsewhere_is_not_local() {
+        let overlay = |options: &str, has_no_links: bool| {
+            let text = format!("{TEXT}50 27 0:60 / /merged rw - overlay overlay {options}\n");
+            let mounts = Mounts::parse(text.as_bytes());
+            LocalMounts::new(&mounts, |_| has_no_links).of_path("/merged/file")
+        };
+        assert_eq!(overlay("rw,lowerdir=/a:/b", true), Some(50));
+        assert_eq!(overlay("rw,lowerdir=/a:/b", false), None);
+        // The name of a layer has a comma, which the overlay wants escaped.
+        assert_eq!(overlay(r"rw,lowerdir=/mnt\134\054x:/b", true), None);
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        fs::create_dir_all(dir.join("real/lower")).unwrap();
+        std::os::unix::fs::symlink("real", dir.join("link")).unwrap();
+        assert!(has_no_links(&dir.join("real/lower")));
+        assert!(!has_no_links(&dir.join("link/lower")));
+        assert!(!has_no_links(&dir.join("missing")));
     }
 
     #[test]
     fn paths_that_are_not_plain_are_not_local() {
-        let mounts = LocalMounts::new(&Mounts::parse(TEXT));
+        let mounts = local(TEXT);
         for path in ["", "file", "/", "//file", "/a/../b", "/./a", "/a/", "/a/."] {
             assert_eq!(mounts.of_path(path), None, "{path}");
         }

@@ -2,7 +2,7 @@
 //! and `fstatfs(2)` of a file on FUSE, NFS and the like would wait for one.
 
 use super::file_systems::{FileSystem, by_name};
-use super::mounts::Mounts;
+use super::mounts::{MountOptions, Mounts};
 use super::shared::DeviceNumber;
 use super::{StatxMask, block, quick_statx};
 use crate::lookup::Lookup;
@@ -10,7 +10,6 @@ use crate::sys::libc;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::path::Path;
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 /// A mount, as far as it decides about its files.
@@ -41,25 +40,15 @@ impl Mount {
     pub(super) fn of(fd: BorrowedFd<'_>) -> Option<Arc<Self>> {
         let id = MountId::of(fd)?;
         MOUNTS.of(id, || {
-            let known = match id {
-                MountId::Unique(unique) => file_system_name(unique),
-                MountId::Reused(_) => None,
-            };
-            if let Some(name) = known.as_deref().filter(|name| *name != OVERLAY) {
-                return Some(Self::new(by_name(name), false, id));
-            }
-            // (An overlay, or a filter or a kernel without `statmount(2)`.)
-            let mounts = Mounts::of_this_process();
-            let found = reused_id(fd).and_then(|id| mounts.with_id(id));
-            let name = known.as_deref().or(found.map(|found| found.file_system.as_str()))?;
-            let has_whole_files = name == OVERLAY
-                && found.is_some_and(|found| has_whole_files(&found.options, module_default));
-            Some(Self::new(by_name(name), has_whole_files, id))
+            // (`statmount(2)`, 6.8, is quicker, but a filter may end the process for a call that is
+            // newer than its list.)
+            let mounts = Mounts::of_this_thread();
+            let found = mounts.with_id(reused_id(fd)?)?;
+            let file_system = by_name(&found.file_system);
+            let has_whole_files =
+                found.file_system == OVERLAY && has_whole_files(&found.options, module_default);
+            Some(Self { file_system, has_whole_files, id, block: Lookup::new() })
         })
-    }
-
-    fn new(file_system: Option<&'static FileSystem>, has_whole_files: bool, id: MountId) -> Self {
-        Self { file_system, has_whole_files, id, block: Lookup::new() }
     }
 
     /// Whether the number of the mount may become another's, so that it is looked up again unless
@@ -75,8 +64,8 @@ impl Mount {
                 MountId::Reused(id) => id,
                 MountId::Unique(_) => reused_id(fd)?,
             };
-            let mounts = Mounts::of_this_process();
-            block::number_of_path(Path::new(&mounts.with_id(id)?.source))
+            let mounts = Mounts::of_this_thread();
+            block::number_of_path(&mounts.with_id(id)?.source)
         })
     }
 }
@@ -85,13 +74,14 @@ const OVERLAY: &str = "overlay";
 
 /// Whether no file of an overlay has its metadata in one layer and its data in another
 /// (`metacopy`, layers with data only). `default` returns what an option is that is not shown.
-fn has_whole_files(options: &str, default: impl FnOnce(&str) -> Option<bool>) -> bool {
+fn has_whole_files(options: &MountOptions, default: impl FnOnce(&str) -> Option<bool>) -> bool {
     const OPTION: &str = "metacopy";
-    let mut all = options.split(',');
-    let shown = all.clone().find_map(|option| option.strip_prefix(OPTION)?.strip_prefix('='));
-    let metacopy = shown.map_or_else(|| default(OPTION), |value| Some(value != "off"));
-    let is_data = |option: &str| option.starts_with("datadir") || option.contains("::");
-    metacopy == Some(false) && !all.any(is_data)
+    let shown = options.iter().find(|(name, _)| *name == OPTION.as_bytes());
+    let metacopy = shown.map_or_else(|| default(OPTION), |(_, value)| Some(value != b"off"));
+    let has_data = |(name, value): (&[u8], &[u8])| {
+        name.starts_with(b"datadir") || value.windows(2).any(|pair| pair == b"::")
+    };
+    metacopy == Some(false) && !options.iter().any(has_data)
 }
 
 /// An overlay shows the options that differ from those of the module.
@@ -114,51 +104,19 @@ impl MountId {
     }
 }
 
-/// The number of a file's mount in `/proc/self/mountinfo`: from `statx(2)` (5.8), otherwise from
+/// The number of a file's mount in `/proc/thread-self/mountinfo`: from `statx(2)` (5.8), otherwise from
 /// `/proc`.
 fn reused_id(fd: BorrowedFd<'_>) -> Option<u64> {
     let statx = quick_statx(fd, libc::STATX_MNT_ID);
     match statx.filter(|statx| statx.stx_mask & libc::STATX_MNT_ID != 0) {
         Some(statx) => Some(statx.stx_mnt_id),
         None => {
-            let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+            let text =
+                fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd())).ok()?;
             let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
             id.trim().parse().ok()
         }
     }
-}
-
-/// The type of the file system of the mount with this unique number: `statmount(2)` (6.8). `None`
-/// if the call is missing or refused, or the mount is not visible.
-fn file_system_name(unique: u64) -> Option<String> {
-    const SYS_STATMOUNT: libc::c_long = 457;
-    const STATMOUNT_FS_TYPE: u64 = 0x20;
-    const LEN: usize = 1024;
-    /// Bytes before the strings.
-    const STRINGS: usize = 512;
-    /// `struct mnt_id_req` of kernel 6.8.
-    #[repr(C)]
-    struct Request {
-        size: u32,
-        spare: u32,
-        mount: u64,
-        mask: u64,
-    }
-    let request = Request { size: 24, spare: 0, mount: unique, mask: STATMOUNT_FS_TYPE };
-    // Of 8 bytes each, since the kernel writes a structure with that alignment.
-    let mut answer = [0u64; LEN / 8];
-    // SAFETY: the kernel reads `size` bytes of `request`, and writes at most `LEN` bytes into
-    // `answer`.
-    let result =
-        unsafe { libc::syscall(SYS_STATMOUNT, &raw const request, answer.as_mut_ptr(), LEN, 0) };
-    if result != 0 || answer[1] & STATMOUNT_FS_TYPE == 0 {
-        return None;
-    }
-    let bytes: Vec<u8> = answer.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let at = u32::from_ne_bytes(bytes[36..40].try_into().ok()?) as usize;
-    let text = bytes.get(STRINGS.checked_add(at)?..)?;
-    let text = &text[..text.iter().position(|byte| *byte == 0)?];
-    Some(String::from_utf8_lossy(text).into_owned())
 }
 
 static MOUNTS: MountCache = MountCache(Mutex::new(BTreeMap::new()));
@@ -218,7 +176,12 @@ mod tests {
     use std::os::fd::AsFd;
 
     fn mount(id: MountId) -> Option<Mount> {
-        Some(Mount::new(by_name("ext4"), false, id))
+        Some(Mount {
+            file_system: by_name("ext4"),
+            has_whole_files: false,
+            id,
+            block: Lookup::new(),
+        })
     }
 
     #[test]
@@ -265,31 +228,27 @@ mod tests {
 
     #[test]
     fn files_of_two_layers_are_not_whole() {
-        let whole = |options| has_whole_files(options, |_| Some(false));
+        let of = |options: &str| MountOptions::parse(options.as_bytes());
+        let whole = |options| has_whole_files(&of(options), |_| Some(false));
         assert!(whole("rw,lowerdir=/a:/b,upperdir=/c/up,workdir=/c/work,uuid=null"));
         assert!(whole("ro,lowerdir+=/a,lowerdir+=/b"));
-        assert!(has_whole_files("rw,lowerdir=/a,metacopy=off", |_| panic!("it is shown")));
+        assert!(has_whole_files(&of("rw,lowerdir=/a,metacopy=off"), |_| panic!("it is shown")));
         assert!(!whole("rw,lowerdir=/a,upperdir=/b,workdir=/c,metacopy=on"));
         assert!(!whole("ro,lowerdir=/a::/data"));
         assert!(!whole("ro,lowerdir+=/a,datadir+=/data"));
         for default in [Some(true), None] {
-            assert!(!has_whole_files("rw,lowerdir=/a,upperdir=/b,workdir=/c", |_| default));
+            assert!(!has_whole_files(&of("rw,lowerdir=/a,upperdir=/b,workdir=/c"), |_| default));
         }
     }
 
-    /// Both ways to find the type of a file system agree.
     #[test]
     fn the_mount_of_a_file_is_found() {
         let file = fs::File::open("/proc/self/status").unwrap();
         let found = Mount::of(file.as_fd()).unwrap();
         assert_eq!(found.file_system.map(|known| known.name), Some("proc"));
-        let mounts = Mounts::of_this_process();
+        let mounts = Mounts::of_this_thread();
         let id = reused_id(file.as_fd()).unwrap();
         assert_eq!(mounts.with_id(id).unwrap().file_system, "proc");
-        if let MountId::Unique(unique) = found.id {
-            assert_eq!(file_system_name(unique).as_deref(), Some("proc"));
-            assert_eq!(file_system_name(u64::MAX), None);
-        }
         let (reader, _writer) = std::io::pipe().unwrap();
         assert!(Mount::of(reader.as_fd()).is_none(), "a mount of the kernel's own");
     }

@@ -1,21 +1,24 @@
 //! The mounts of this process: unlike `statfs(2)` they tell ext2 from ext4 and name the device.
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
-/// One line of `/proc/self/mountinfo`.
+/// One line of `/proc/thread-self/mountinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MountInfo {
     id: u64,
     /// Major and minor number of the files on the mount.
     pub(super) device: (u32, u32),
-    /// Where it is mounted.
-    pub(super) mount_point: String,
+    /// Where it is mounted. Names are bytes of any encoding.
+    pub(super) mount_point: Vec<u8>,
     /// `ext4`, `fuse.sshfs`.
     pub(super) file_system: String,
     /// The source of the mount: the device's path for a file system on a disk.
-    pub(super) source: String,
-    /// The options of the file system: `rw,lowerdir=/a:/b`.
-    pub(super) options: String,
+    pub(super) source: PathBuf,
+    /// The options of the file system.
+    pub(super) options: MountOptions,
 }
 
 impl MountInfo {
@@ -25,17 +28,38 @@ impl MountInfo {
     }
 }
 
+/// The options of a file system, `rw,lowerdir=/a:/b`, without escapes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MountOptions(Vec<Vec<u8>>);
+
+impl MountOptions {
+    /// As the kernel shows them.
+    pub(super) fn parse(text: &[u8]) -> Self {
+        // A comma within a value is escaped.
+        Self(text.split(|byte| *byte == b',').map(unescape).collect())
+    }
+
+    /// Names and values; the value of an option that has none is empty.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.0.iter().map(|option| match option.iter().position(|byte| *byte == b'=') {
+            Some(at) => (&option[..at], &option[at + 1..]),
+            None => (&option[..], &[][..]),
+        })
+    }
+}
+
 /// All mounts; empty if `/proc` cannot be read.
 pub(super) struct Mounts(Vec<MountInfo>);
 
 impl Mounts {
-    pub(super) fn of_this_process() -> Self {
-        Self::parse(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+    /// Those that the calling thread sees. (The first thread of the process may see others.)
+    pub(super) fn of_this_thread() -> Self {
+        Self::parse(&fs::read("/proc/thread-self/mountinfo").unwrap_or_default())
     }
 
     /// Skips lines that it cannot parse (the format: `proc_pid_mountinfo(5)`).
-    pub(super) fn parse(text: &str) -> Self {
-        Self(text.lines().filter_map(parse_line).collect())
+    pub(super) fn parse(text: &[u8]) -> Self {
+        Self(text.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
     }
 
     /// The mount of a file: by the mount's id where the kernel reports it (5.8), otherwise by the
@@ -56,39 +80,38 @@ impl Mounts {
 }
 
 /// `36 35 98:0 /root /mount/point options optional-fields - type source super-options`
-fn parse_line(line: &str) -> Option<MountInfo> {
-    // The optional fields end with a single hyphen; fields contain no blanks, which are escaped.
-    let (place, what) = line.split_once(" - ")?;
-    let mut place = place.split(' ');
-    let id = place.next()?.parse().ok()?;
-    let (major, minor) = place.nth(1)?.split_once(':')?;
-    let mount_point = place.nth(1)?;
-    let mut what = what.split(' ');
+fn parse_line(line: &[u8]) -> Option<MountInfo> {
+    // Fields contain no blanks, which are escaped. The optional fields end with a single hyphen.
+    let mut fields = line.split(|byte| *byte == b' ');
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let (major, minor) = std::str::from_utf8(fields.nth(1)?).ok()?.split_once(':')?;
+    let mount_point = unescape(fields.nth(1)?);
+    fields.find(|field| *field == b"-")?;
+    let file_system = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
     Some(MountInfo {
         id,
         device: (major.parse().ok()?, minor.parse().ok()?),
-        mount_point: unescape(mount_point),
-        file_system: unescape(what.next()?),
-        source: unescape(what.next()?),
-        options: unescape(what.next().unwrap_or_default()),
+        mount_point,
+        file_system,
+        source: OsString::from_vec(unescape(fields.next()?)).into(),
+        options: MountOptions::parse(fields.next().unwrap_or_default()),
     })
 }
 
-/// Blanks, tabs, newlines, backslashes and hashes are written as `\` and three octal digits.
-pub(super) fn unescape(field: &str) -> String {
-    let mut nodes = field.split('\\');
-    let mut plain = nodes.next().unwrap_or_default().to_owned();
-    for node in nodes {
-        match node.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                plain.push(char::from(byte));
-                plain.push_str(&node[3..]);
-            }
-            None => {
-                plain.push('\\');
-                plain.push_str(node);
-            }
+/// Blanks, tabs, newlines, backslashes and others are written as `\` and three octal digits.
+pub(super) fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, after @ ..] = rest {
+        rest = after;
+        let byte = after
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        if byte.is_some() {
+            rest = &after[3..];
         }
+        plain.push(byte.unwrap_or(*first));
     }
     plain
 }
@@ -107,24 +130,41 @@ garbage
 
     #[test]
     fn optional_fields_and_escapes_are_parsed() {
-        let mounts = Mounts::parse(TEXT);
+        let mounts = Mounts::parse(TEXT.as_bytes());
         assert_eq!(mounts.iter().count(), 3);
         let root = mounts.of_file(Some(27), (0, 0)).unwrap();
-        assert_eq!(
-            (root.file_system.as_str(), root.source.as_str(), root.mount_point.as_str()),
-            ("ext4", "/dev/vda", "/")
-        );
-        assert_eq!(mounts.of_file(None, (0, 40)).unwrap().mount_point, "/mnt/with blank");
+        assert_eq!((root.file_system.as_str(), &*root.mount_point), ("ext4", &b"/"[..]));
+        assert_eq!(root.source.to_str(), Some("/dev/vda"));
+        assert_eq!(mounts.of_file(None, (0, 40)).unwrap().mount_point, b"/mnt/with blank");
+    }
+
+    /// A name in another encoding, of a stick for example, hides no other mount.
+    #[test]
+    fn names_are_bytes() {
+        let mut text = b"33 27 0:44 / /media/\xff\\377 rw - vfat /dev/\xfe rw\n".to_vec();
+        text.extend_from_slice(TEXT.as_bytes());
+        let mounts = Mounts::parse(&text);
+        assert_eq!(mounts.iter().count(), 4);
+        assert_eq!(mounts.with_id(33).unwrap().mount_point, b"/media/\xff\xff");
+    }
+
+    #[test]
+    fn a_comma_within_a_value_ends_no_option() {
+        let options = MountOptions::parse(br"rw,lowerdir=/a\054metacopy=off:/b,index=off");
+        let found: Vec<_> = options.iter().collect();
+        let expected: [(&[u8], &[u8]); 3] =
+            [(b"rw", b""), (b"lowerdir", b"/a,metacopy=off:/b"), (b"index", b"off")];
+        assert_eq!(found, expected);
     }
 
     #[test]
     fn a_file_on_an_unknown_mount_has_none() {
-        assert_eq!(Mounts::parse(TEXT).of_file(Some(99), (9, 9)), None);
-        assert_eq!(Mounts::parse("").of_file(None, (254, 0)), None);
+        assert_eq!(Mounts::parse(TEXT.as_bytes()).of_file(Some(99), (9, 9)), None);
+        assert_eq!(Mounts::parse(b"").of_file(None, (254, 0)), None);
     }
 
     #[test]
     fn a_backslash_without_an_escape_is_kept() {
-        assert_eq!(unescape(r"a\134b\x\04"), r"a\b\x\04");
+        assert_eq!(unescape(br"a\134b\x\04"), br"a\b\x\04");
     }
 }

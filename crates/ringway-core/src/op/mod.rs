@@ -128,6 +128,7 @@ pub(crate) use nvme::Status as NvmeStatus;
 pub(crate) use nvme::{Command as NvmeCommand, Plan as NvmePlan, plan as plan_nvme};
 pub(crate) use operation::{InvalidOperation, Resources, commit_spare, set_addresses};
 
+use crate::file::has_offsets;
 use crate::sys::{RawFd, libc};
 #[cfg(ringway_linux)]
 pub(crate) use linux::{LinuxForms, SqeContext, SqeData, is_refused_early, on_file, transfer_iocb};
@@ -172,15 +173,17 @@ pub(crate) const MIN_DEVICE_REQUEST: u64 = 64 << 10;
 const ESPIPE: i64 = -(libc::ESPIPE as i64);
 
 /// The result of a transfer by a system call at `offset`, or at the current position. For a pipe
-/// the offset is ignored, as io_uring does.
+/// the offset is ignored, as io_uring does. Of a file that has offsets the errno is an answer: that of
+/// a server that takes only what comes in order.
 fn call_at(
+    fd: RawFd,
     offset: u64,
     at_offset: impl FnOnce(i64) -> i64,
     at_position: impl FnOnce() -> i64,
 ) -> i64 {
     if offset != CURRENT_POSITION {
         let result = syscall_result(at_offset(offset as i64));
-        if result != ESPIPE {
+        if result != ESPIPE || has_offsets(fd) {
             return result;
         }
     }
@@ -188,8 +191,8 @@ fn call_at(
 }
 
 /// The same by `preadv2(2)` or `pwritev2(2)`, for which the current position is -1.
-fn call_with_flags(offset: u64, call: impl Fn(i64) -> i64) -> i64 {
-    call_at(offset, &call, || call(-1))
+fn call_with_flags(fd: RawFd, offset: u64, call: impl Fn(i64) -> i64) -> i64 {
+    call_at(fd, offset, &call, || call(-1))
 }
 
 /// The offset of what starts `start` bytes into a transfer at `offset`.

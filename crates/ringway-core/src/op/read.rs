@@ -138,7 +138,7 @@ impl File {
     /// # Ok(()) }
     /// ```
     pub fn read_now_partly(&self, bytes: &mut [u8], offset: u64) -> usize {
-        if offset > i64::MAX as u64 {
+        if offset > i64::MAX as u64 || !self.is_storage() {
             return 0;
         }
         // The read ends before this call returns, and until then nothing else uses the memory.
@@ -203,7 +203,8 @@ impl File {
         offset: u64,
         mut flags: RwFlags,
     ) -> Option<usize> {
-        let mut call = self.cached_reads()?;
+        // (A try on a stream could take bytes, and they would be lost.)
+        let mut call = self.cached_reads().filter(|_| self.is_storage())?;
         self.without_refused(&mut flags);
         if flags != RwFlags::NONE {
             // The file system is asked whether it supports them.
@@ -302,7 +303,7 @@ impl SubmissionForms for Read {
         let at_offset = |at| unsafe { libc::pread64(fd, buf.cast(), len, at) as i64 };
         // SAFETY: as above.
         let at_position = || unsafe { libc::read(fd, buf.cast(), len) as i64 };
-        call_at(offset, at_offset, at_position)
+        call_at(self.fd, offset, at_offset, at_position)
     }
 
     fn try_call(&self) -> Option<i64> {
@@ -313,7 +314,7 @@ impl SubmissionForms for Read {
 impl Read {
     fn call_with(&self, flags: libc::c_int) -> i64 {
         let iov = libc::iovec { iov_base: self.buf.cast(), iov_len: self.len };
-        call_with_flags(self.offset, |at| {
+        call_with_flags(self.fd, self.offset, |at| {
             // SAFETY: as in `call`; the iovec is on this stack.
             unsafe { libc::preadv2(self.fd, &raw const iov, 1, at, flags) as i64 }
         })

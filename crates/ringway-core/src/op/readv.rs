@@ -103,7 +103,7 @@ impl SubmissionForms for Readv {
         let at_offset = |at| unsafe { libc::preadv64(self.fd, iov, count, at) as i64 };
         // SAFETY: as above.
         let at_position = || unsafe { libc::readv(self.fd, iov, count) as i64 };
-        call_at(self.offset, at_offset, at_position)
+        call_at(self.fd, self.offset, at_offset, at_position)
     }
 
     fn try_call(&self) -> Option<i64> {
@@ -114,7 +114,7 @@ impl SubmissionForms for Readv {
 impl Readv {
     fn call_with(&self, flags: libc::c_int) -> i64 {
         let (iov, count) = clamp_iovecs(self.iov, self.count);
-        call_with_flags(self.offset, |at| {
+        call_with_flags(self.fd, self.offset, |at| {
             // SAFETY: as in `call`.
             unsafe { libc::preadv2(self.fd, iov, count as i32, at, flags) as i64 }
         })

@@ -66,7 +66,7 @@ impl Write {
     /// The blocking call with `RWF_*` flags.
     pub(super) fn call_with(&self, flags: libc::c_int) -> i64 {
         let iov = libc::iovec { iov_base: self.buf.cast_mut().cast(), iov_len: self.len };
-        call_with_flags(self.offset, |at| {
+        call_with_flags(self.fd, self.offset, |at| {
             // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for reads of
             // `len` bytes until the completion. The iovec is on this stack.
             unsafe { libc::pwritev2(self.fd, &raw const iov, 1, at, flags) as i64 }
@@ -128,7 +128,7 @@ impl SubmissionForms for Write {
         let at_offset = |at| unsafe { libc::pwrite64(fd, buf.cast(), len, at) as i64 };
         // SAFETY: as above.
         let at_position = || unsafe { libc::write(fd, buf.cast(), len) as i64 };
-        call_at(offset, at_offset, at_position)
+        call_at(self.fd, offset, at_offset, at_position)
     }
 
     fn try_call(&self) -> Option<i64> {

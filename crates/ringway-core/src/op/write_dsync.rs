@@ -88,9 +88,13 @@ impl SubmissionForms for WriteDsync {
 
     fn call(&self) -> i64 {
         let result = self.0.call_with(libc::RWF_DSYNC | self.0.flags.bits());
-        // A filter may refuse the call. (The C library then replaces ENOSYS by EOPNOTSUPP.)
+        // A filter may refuse the call. (The C library then replaces ENOSYS by EOPNOTSUPP.) A
+        // server may answer that too, to the sync after it has taken the bytes.
         let refused = [libc::ENOSYS, libc::EOPNOTSUPP, libc::EPERM];
-        if cfg!(ringway_linux) && refused.map(|errno| -i64::from(errno)).contains(&result) {
+        if cfg!(ringway_linux)
+            && refused.map(|errno| -i64::from(errno)).contains(&result)
+            && self.is_refused_without_bytes()
+        {
             return self.write_and_sync();
         }
         result
@@ -98,6 +102,11 @@ impl SubmissionForms for WriteDsync {
 }
 
 impl WriteDsync {
+    /// Whether the call fails where it does nothing: with bytes, the file system would be asked.
+    fn is_refused_without_bytes(&self) -> bool {
+        Write { len: 0, ..self.0 }.call_with(libc::RWF_DSYNC) < 0
+    }
+
     /// The same in two calls.
     fn write_and_sync(&self) -> i64 {
         let written = self.0.call();

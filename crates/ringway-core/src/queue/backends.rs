@@ -86,7 +86,8 @@ impl Backends {
         self.explanation.backend
     }
 
-    /// The backend, its available features, and those that were refused, with reasons.
+    /// The backend and what forced it, its available features, and those that were refused, with
+    /// reasons.
     pub fn explain(&self) -> Explanation {
         let mut explanation = self.explanation.clone();
         explanation.refusals.extend_from_slice(self.main.refusals());

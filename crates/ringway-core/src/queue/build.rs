@@ -1,7 +1,7 @@
 //! Builds a queue: tries the backends in order, and gives the reason for each that is refused.
 
 use super::backends::ChosenBackend;
-use super::options::{BackendKind, Explanation, Options};
+use super::options::{BackendKind, Explanation, ForcedBy, Options};
 use super::{Backends, Queue, Table};
 use crate::backend::Backend;
 #[cfg(feature = "testing")]
@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 const NULL_DEVICE: &str = if cfg!(windows) { "NUL" } else { "/dev/null" };
 
 /// The environment variable that chooses the backend.
-const BACKEND_ENV: &str = "RINGWAY_BACKEND";
+pub(super) const BACKEND_ENV: &str = "RINGWAY_BACKEND";
 
 impl Options {
     /// Shares the kernel threads of another queue: its SQPOLL thread and io-wq workers
@@ -116,6 +116,10 @@ impl Options {
         };
         let mut explanation = Explanation {
             backend: BackendKind::Threads,
+            forced_by: match self.backend {
+                Some(_) => Some(ForcedBy::Option),
+                None => forced.map(|_| ForcedBy::Environment),
+            },
             available: Vec::new(),
             refusals: Vec::new(),
         };

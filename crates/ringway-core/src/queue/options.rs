@@ -365,6 +365,25 @@ impl Options {
     }
 }
 
+/// What forced the backend of a queue, so that no other one was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ForcedBy {
+    /// The program: [`Options::backend`].
+    Option,
+    /// The environment variable `RINGWAY_BACKEND`.
+    Environment,
+}
+
+impl fmt::Display for ForcedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Option => "the option backend",
+            Self::Environment => super::build::BACKEND_ENV,
+        })
+    }
+}
+
 /// The backend of a queue, its available features, and those that were refused, with reason and
 /// fix.
 #[derive(Clone, Debug)]
@@ -372,6 +391,8 @@ impl Options {
 pub struct Explanation {
     /// The backend in use.
     pub backend: BackendKind,
+    /// What forced it; `None` if it is the best available one.
+    pub forced_by: Option<ForcedBy>,
     /// Features that are in use: flags and registrations.
     pub available: Vec<Feature>,
     /// Features and backends that were requested, or tried first, and refused.
@@ -381,6 +402,9 @@ pub struct Explanation {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "backend {}", self.backend)?;
+        if let Some(forced_by) = self.forced_by {
+            write!(f, " (forced by {forced_by})")?;
+        }
         for (number, feature) in self.available.iter().enumerate() {
             write!(f, "{}{feature}", if number == 0 { ", with " } else { ", " })?;
         }

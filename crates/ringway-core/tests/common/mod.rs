@@ -101,17 +101,21 @@ pub fn limit_memlock(bytes: u64) {
 
 /// Makes `calls` fail with `errno` on this thread and all that it starts from now on.
 pub fn refuse(calls: &[libc::c_long], errno: i32) {
+    filter(calls, libc::SECCOMP_RET_ERRNO | errno as u32);
+}
+
+/// Makes each of `calls` end the process, as filters do by default that list what they allow.
+pub fn kill_at(calls: &[libc::c_long]) {
+    filter(calls, libc::SECCOMP_RET_KILL_PROCESS);
+}
+
+fn filter(calls: &[libc::c_long], answer: u32) {
     let statement = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     // The first word of the data is the number of the system call.
     let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
     for &call in calls {
         filter.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32));
-        filter.push(statement(
-            libc::BPF_RET | libc::BPF_K,
-            0,
-            0,
-            libc::SECCOMP_RET_ERRNO | errno as u32,
-        ));
+        filter.push(statement(libc::BPF_RET | libc::BPF_K, 0, 0, answer));
     }
     filter.push(statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
     install(&mut filter);

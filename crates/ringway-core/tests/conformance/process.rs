@@ -7,7 +7,9 @@ use super::world::{
 };
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::refusal::Feature;
-use ringway_core::{Arena, BackendKind, BuildError, Error, File, OpenOptions, Options, Reason};
+use ringway_core::{
+    Arena, BackendKind, BuildError, Error, File, ForcedBy, OpenOptions, Options, Reason,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
@@ -564,7 +566,19 @@ pub fn the_environment_selects_the_backend(world: &World) {
             built = Options::new().build();
         }
         match built {
-            Ok(queue) => assert_eq!(queue.backend().name(), expected),
+            Ok(queue) => {
+                assert_eq!(queue.backend().name(), expected);
+                let explanation = queue.explain();
+                let text = explanation.to_string();
+                if std::env::var("RINGWAY_BACKEND").is_ok_and(|name| name == expected) {
+                    assert_eq!(explanation.forced_by, Some(ForcedBy::Environment));
+                    let start = format!("backend {expected} (forced by RINGWAY_BACKEND)");
+                    assert!(text.starts_with(&start), "{text}");
+                } else {
+                    assert_eq!(explanation.forced_by, None);
+                    assert!(!text.contains("forced"), "{text}");
+                }
+            }
             Err(BuildError::Invalid(text)) => {
                 assert_eq!(expected, "invalid");
                 assert!(
@@ -575,7 +589,11 @@ pub fn the_environment_selects_the_backend(world: &World) {
             Err(error) => panic!("{error}"),
         }
         // An explicit choice of the program has priority.
-        assert_eq!(world.queue().backend(), world.kind);
+        let queue = world.queue();
+        assert_eq!(queue.backend(), world.kind);
+        let text = queue.explain().to_string();
+        let start = format!("backend {} (forced by the option backend)", world.kind);
+        assert!(text.starts_with(&start), "{text}");
         return;
     }
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();

@@ -702,7 +702,11 @@ impl Shard {
     pub(crate) fn explain(&self) -> Explanation {
         let now = self.try_backends(|backends| backends.queue.explain());
         let mut explanation = now.unwrap_or_else(|| self.state().explanation.clone());
-        explanation.refusals.extend(self.given_up.clone());
+        if let Some(given_up) = &self.given_up {
+            // Neither the program nor the environment asked for threads.
+            explanation.forced_by = None;
+            explanation.refusals.push(given_up.clone());
+        }
         explanation
     }
 

@@ -16,7 +16,7 @@ use std::path::Path;
 const COPY_CHUNK: u64 = 1 << 20;
 
 /// Copies a file's content and permissions. Returns the number of bytes. An existing file is
-/// overwritten.
+/// overwritten, and keeps its owner and group.
 ///
 /// On Linux the kernel copies the data (`copy_file_range(2)`, which shares it where the file system
 /// can). Where the kernel does not, the rest is read and written. The source is read up to its

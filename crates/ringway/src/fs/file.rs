@@ -511,7 +511,10 @@ impl File {
     }
 
     /// Converts to the standard library's file, if nothing else holds this one; otherwise returns
-    /// the file unchanged. Does not block. Position, flags and locks are kept.
+    /// the file unchanged. Position, flags and locks are kept. Does not block, unless a duplicate
+    /// of the descriptor is being read or written at its position, and waits: for the server of a
+    /// FUSE or network file system, for example. [`into_std`](Self::into_std) leaves that to a
+    /// thread.
     ///
     /// An error that no sync has returned yet is forgotten: sync first.
     ///
@@ -568,15 +571,16 @@ impl File {
         drop(self.sequential);
         let SharedFile { mut core, cursor, engine, .. } =
             Arc::try_unwrap(self.inner).map_err(left)?;
-        release(&cursor, &core)?;
+        // lseek(2) waits for a read or write of a duplicate, and that for a server.
+        let may_wait = !core.is_local();
         let mut pause = Duration::from_micros(50);
         loop {
             core = match core.into_fd() {
                 Ok(fd) => {
-                    let file = fd.into();
-                    // An operation that has ended meanwhile may have moved the position.
-                    cursor.get().map_or(Ok(()), |cursor| cursor.seek(&file))?;
-                    return Ok(file);
+                    let file = std::fs::File::from(fd);
+                    let Some(cursor) = cursor.into_inner() else { return Ok(file) };
+                    let seek = move || cursor.seek(&file).map(|()| file);
+                    return if may_wait { engine.call(seek).await } else { seek() };
                 }
                 Err(held) => held,
             };

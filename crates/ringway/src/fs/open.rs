@@ -5,7 +5,8 @@ use crate::Engine;
 use crate::engine::op_result;
 use crate::engine::op_result::opened;
 use crate::engine::{Lane, OpFuture, Schedule, poll_proceed};
-use ringway_core::{NotOpened, errno, op};
+use ringway_core::refusal::Feature;
+use ringway_core::{NotOpened, Refusal, errno, op};
 use std::future::poll_fn;
 use std::io;
 use std::ops::{BitOr, BitOrAssign};
@@ -128,8 +129,8 @@ impl OpenOptions {
 
     /// Opens for direct I/O (`O_DIRECT`; `F_NOCACHE` on macOS), which bypasses the page cache.
     /// Reads may have any offset and length; writes must be aligned ([`File::alignment`]). Opening
-    /// then fails with InvalidInput if the file system has no direct I/O, and on Windows with
-    /// Unsupported.
+    /// then fails with InvalidInput and a [`Refusal`] if the file system has no direct I/O, and on
+    /// Windows with Unsupported.
     pub fn direct(&mut self, yes: bool) -> &mut Self {
         self.inner.direct(yes);
         self
@@ -342,14 +343,12 @@ impl Engine {
 
 /// Explains an open that failed because the file system has no direct I/O.
 fn explain_direct(error: io::Error) -> io::Error {
-    if error.raw_os_error() != Some(errno::EINVAL) {
-        return error;
+    match error.raw_os_error() {
+        Some(errno::EINVAL) => {
+            io::Error::new(error.kind(), Refusal::new(Feature::DirectIo, errno::EINVAL))
+        }
+        _ => error,
     }
-    let text = format!(
-        "OpenOptions::direct: if the file opens without it, the file or its file system has no \
-         direct I/O ({error})"
-    );
-    io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
 /// Explains an open that failed because `openat2(2)` is missing, which only

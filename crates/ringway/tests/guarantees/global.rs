@@ -6,7 +6,7 @@ use crate::common::watchdog::Watchdog;
 use crate::common::{in_fork, poll_once, resident};
 use futures::executor::block_on;
 use ringway::fs::File;
-use ringway::{BackendKind, Engine, EngineBuilder, Reaping};
+use ringway::{BackendKind, Engine, EngineBuilder, ForcedBy, Reaping};
 use std::io;
 use std::sync::Barrier;
 
@@ -37,6 +37,8 @@ fn an_installed_engine_is_the_global_one() {
         assert_eq!(kind(threads().in_flight(0).install_global()), io::ErrorKind::InvalidInput);
         let installed = threads().install_global().unwrap();
         assert_eq!(installed.backend(), BackendKind::Threads);
+        let text = installed.explain().to_string();
+        assert!(text.starts_with("backend threads (forced by the option backend)"), "{text}");
         assert!(std::ptr::eq(installed, Engine::global().unwrap()));
         let before = installed.stats().counts.pushed;
         block_on(ringway::fs::read("/etc/passwd")).unwrap();
@@ -195,9 +197,20 @@ fn a_depth_out_of_range_is_refused_with_its_name() {
 }
 
 #[test]
+fn the_explanation_names_the_variable_that_forces_the_backend() {
+    let forced = [("RINGWAY_BACKEND", "threads")];
+    in_child_with("the_explanation_names_the_variable_that_forces_the_backend", &forced, || {
+        let explanation = Engine::global().unwrap().explain();
+        assert_eq!(explanation.forced_by, Some(ForcedBy::Environment));
+        let text = explanation.to_string();
+        assert!(text.starts_with("backend threads (forced by RINGWAY_BACKEND)"), "{text}");
+    });
+}
+
+#[test]
 fn empty_variables_are_unset() {
     let empty = [("RINGWAY_BACKEND", ""), ("RINGWAY_IN_FLIGHT", ""), ("RINGWAY_POOL", "")];
     in_child_with("empty_variables_are_unset", &empty, || {
-        Engine::global().unwrap();
+        assert_eq!(Engine::global().unwrap().explain().forced_by, None);
     });
 }

@@ -10,7 +10,7 @@ use crate::common::{
 use futures::executor::block_on;
 use futures::future::poll_immediate;
 use ringway::fs::{self, File, OpenOptions};
-use ringway::{AlignedBuffer, BackendKind, BuildError, Engine, Position, Reaping};
+use ringway::{AlignedBuffer, BackendKind, BuildError, Engine, ForcedBy, Position, Reaping};
 use ringway_core::refusal::Feature;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -546,7 +546,11 @@ fn no_descriptors_left() {
                 match builder.build() {
                     Ok(engine) => {
                         built += 1;
-                        let refused = engine.explain().refusals;
+                        let explanation = engine.explain();
+                        // Threads that replace the best backend are nobody's choice.
+                        let forced_by = kind.map(|_| ForcedBy::Option);
+                        assert_eq!(explanation.forced_by, forced_by, "{explanation}");
+                        let refused = explanation.refusals;
                         assert!(
                             kind.is_some()
                                 || engine.backend() == best

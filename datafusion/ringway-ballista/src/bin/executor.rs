@@ -6,7 +6,7 @@ use ballista_executor::executor_process::{ExecutorProcessConfig, start_executor_
 use clap::Parser;
 use ringway_ballista::executor;
 use ringway_ballista::program::{
-    Store, check_address, host_and_port, log_to_stderr, memory_size, stdin_closed,
+    Store, check_address, host_and_port, log_to_stderr, memory_size, note, stdin_closed,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -82,10 +82,10 @@ async fn main() -> anyhow::Result<()> {
     if let Some(engine) = engine {
         let stats = engine.stats();
         let (reads, operations) = (stats.cached, stats.counts.pushed);
-        eprintln!(
+        note(format_args!(
             "ringway ({:?}): {reads} reads from the page cache, {operations} operations",
             engine.backend()
-        );
+        ));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::sql::parser::DFParser;
 use ringway_ballista::client;
-use ringway_ballista::program::{Store, host_and_port, log_to_stderr, register_tables};
+use ringway_ballista::program::{Store, host_and_port, log_to_stderr, note, register_tables};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -90,9 +90,9 @@ async fn interrupted(scheduler: String, running: Arc<Running>) {
     let plan = lock(&running).take();
     for job in plan.iter().flat_map(|plan| client::jobs(plan.as_ref())) {
         if let Err(error) = client::cancel(&scheduler, &job).await {
-            eprintln!("{error}");
+            note(error);
         }
     }
-    eprintln!("interrupted");
+    note("interrupted");
     std::process::exit(130);
 }

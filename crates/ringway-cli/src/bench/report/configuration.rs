@@ -3,7 +3,7 @@
 use super::model::gather;
 use crate::bench::result::{Machine, Measurement, Report, count_error};
 use crate::bench::workload::{Rate, Sizes, Target, Workload};
-use ringway_core::refusal::bytes_text;
+use ringway_core::refusal::{bytes_text, errno_text};
 use ringway_measure::text::{clean, count, list, plural};
 
 /// A setting by which measurements differ, apart from the configuration.
@@ -164,8 +164,7 @@ fn failures(measurement: &Measurement) -> Vec<String> {
         count_error(&mut errors, errno, times);
     }
     let failed = errors.into_iter().map(|(errno, times)| {
-        let error = std::io::Error::from_raw_os_error(errno);
-        format!("{} failed: {error}", plural(times, "request"))
+        format!("{} failed: {}", plural(times, "request"), errno_text(errno))
     });
     let sums =
         measurement.runs.iter().filter_map(|run| run.verified).fold((0u64, 0u64), |sums, run| {

@@ -488,7 +488,7 @@ fn rows_show_directions_helpers_failures_and_notes() {
     report.measurements[0].runs[2].verified = Some((1000, 2));
     for part in [
         "4.85 s",
-        "7 requests failed: Input/output error",
+        "7 requests failed: EIO (Input/output error)",
         "2 of 1,000 checked blocks had wrong bytes",
         "fixed files refused",
         "SQPOLL refused: EPERM; fix: run with CAP_SYS_NICE",

@@ -10,7 +10,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use processes::{Cluster, Setup};
 use queries::{Answer, Query};
 use ringway_ballista::client;
-use ringway_ballista::program::{Store, log_to_stderr, memory_size, register_tables};
+use ringway_ballista::program::{Store, log_to_stderr, memory_size, note, register_tables};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -118,7 +118,7 @@ async fn compare(options: &Options) -> anyhow::Result<()> {
         };
         let printed = cluster.stop().await?;
         if !printed.is_empty() {
-            eprintln!("{}", printed.trim_start());
+            note(printed.trim_start());
         }
         columns.push((format!("cluster, {store:?}").to_lowercase(), results));
     }
