@@ -215,7 +215,7 @@ mod tests {
         let overlay = place("overlay", file(true, true, false));
         has(overlay, &[P::RING, P::DSYNC, P::ALIGNED, P::GROWS]);
         for unknown in [file(true, false, false), file(false, true, false)] {
-            has(place("overlay", unknown), &[]);
+            has(place("overlay", unknown), &[P::GROWS]);
         }
         for name in ["fuse", "fuseblk", "nfs", "proc", "zfs"] {
             has(place(name, file(true, true, true)), &[]);
