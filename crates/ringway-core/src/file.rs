@@ -482,8 +482,9 @@ impl File {
 
     /// As [`direct_io`](Self::direct_io), for a transfer of this range now: asks the kernel again
     /// where the alignment may have grown and the range does not consist of whole blocks of the
-    /// file system. On XFS it grows when blocks of the file are shared with a copy (reflink); a
-    /// direct write without the new alignment then goes through the page cache.
+    /// file system. On XFS, and on an overlay above it, it grows when blocks of the file are shared
+    /// with a copy (reflink); a direct write without the new alignment then goes through the page
+    /// cache.
     pub fn direct_io_of(&self, offset: u64, len: u64) -> DirectIo {
         #[cfg(not(ringway_linux))]
         let _ = (offset, len);
