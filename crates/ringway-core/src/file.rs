@@ -332,7 +332,8 @@ pub(crate) fn placement_of(fd: RawFd, traits: Traits) -> Placement {
         return Placement::ANY;
     }
     // SAFETY: as in `mode`.
-    Placement::of(unsafe { sys::borrowed(fd) }, traits.direct).0
+    let found = Placement::of(unsafe { sys::borrowed(fd) }, traits.direct);
+    found.map_or(Placement::default(), |(placement, _)| placement)
 }
 
 /// Whether a descriptor is open, and for writing, or for reading.
@@ -612,7 +613,10 @@ impl File {
         let traits = self.traits();
         let placement = match traits.kind {
             FileKind::Storage => {
-                let (placement, mount) = Placement::of(self.borrow(), traits.direct);
+                // What is not known now may be known later.
+                let Ok((placement, mount)) = Placement::of(self.borrow(), traits.direct) else {
+                    return Placement::default();
+                };
                 if let Some(mount) = mount {
                     self.inner.mount.get_or_look_up(|| mount);
                 }

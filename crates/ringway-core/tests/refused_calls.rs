@@ -29,13 +29,13 @@ fn a_path_that_is_refused_is_still_looked_up_in_place_elsewhere() {
     let path = dir.path().canonicalize().unwrap().join("file");
     fs::write(&path, b"text").unwrap();
     let is_found = || {
-        let mount = LocalMounts::read().of_path(&path)?;
+        let mount = LocalMounts::read().unwrap().of_path(&path)?;
         metadata_now(&path, mount, true).ok()
     };
     if is_found().is_none() {
         return println!("skipped: no look-up in place here");
     }
-    let mount = LocalMounts::read().of_path(&path).unwrap();
+    let mount = LocalMounts::read().unwrap().of_path(&path).unwrap();
     let Some(injector) = Injector::install(&[libc::SYS_openat2]) else { return };
     for errno in [libc::EINVAL, libc::EPERM] {
         injector.set(Some(Plan { after: 0, count: 1, errno }));

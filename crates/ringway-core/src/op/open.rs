@@ -31,11 +31,12 @@ pub enum NotOpened {
 /// # use ringway_core::device::LocalMounts;
 /// # use ringway_core::op::metadata_now;
 /// let path = "/etc/passwd";
-/// if let Some(mount) = LocalMounts::read().of_path(path)
+/// if let Some(mount) = LocalMounts::read()?.of_path(path)
 ///     && let Ok(metadata) = metadata_now(path, mount, true)
 /// {
 ///     println!("{} bytes", metadata.len());
 /// }
+/// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn metadata_now(
     path: impl AsRef<Path>,
@@ -199,12 +200,13 @@ impl OpenOptions {
     /// # use ringway_core::OpenOptions;
     /// # use ringway_core::device::LocalMounts;
     /// let path = "/etc/passwd";
-    /// if let Some(mount) = LocalMounts::read().of_path(path)
+    /// if let Some(mount) = LocalMounts::read()?.of_path(path)
     ///     && let Ok((file, metadata)) = OpenOptions::new().read(true).open_now(path, mount)
     /// {
     ///     println!("{} bytes", metadata.len());
     /// # drop(file);
     /// }
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn open_now(
         &self,
