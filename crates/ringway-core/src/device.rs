@@ -130,12 +130,13 @@ impl PathFacts {
     ///
     /// # Errors
     ///
-    /// Those of `fstat(2)`. Other facts that cannot be read are left out, or assumed and marked so.
+    /// Those of `fstat(2)`, and EMFILE, ENFILE or ENOMEM of reading the mounts. Other facts that
+    /// cannot be read are left out, or assumed and marked so.
     pub fn of_fd(fd: BorrowedFd<'_>) -> io::Result<Self> {
         let stat = fstat(fd)?;
         let magic = file_system_magic(fd);
         let statx = quick_statx(fd, StatxMask::FACTS);
-        let mounts = Mounts::of_this_thread();
+        let mounts = Mounts::of_this_thread()?;
         let mount_id = statx
             .filter(|statx| statx.stx_mask & libc::STATX_MNT_ID != 0)
             .map(|statx| statx.stx_mnt_id);
@@ -374,7 +375,7 @@ impl Inode {
         }
         // A file system that may be on several devices gives its files anonymous numbers (btrfs one
         // for each subvolume); the mount names one of the devices.
-        let mount = Mount::of(fd)?;
+        let mount = Mount::of(fd).ok()??;
         let is_on_devices = |name| [Some("btrfs"), Some("bcachefs")].contains(&name);
         if is_on_devices(mount.file_system.map(|known| known.name)) {
             return mount.block_device(fd);
@@ -460,7 +461,9 @@ impl Placement {
     /// The placement of an open regular file or block device. Waits for no server. While the mount
     /// is held, that of another file on it is found without reading the mounts; it must be dropped
     /// before the file is closed.
-    pub fn of(fd: BorrowedFd<'_>, direct: bool) -> (Self, Option<Arc<Mount>>) {
+    ///
+    /// Errors: those after which another try may succeed (EMFILE).
+    pub fn of(fd: BorrowedFd<'_>, direct: bool) -> io::Result<(Self, Option<Arc<Mount>>)> {
         let statx = quick_statx(fd, StatxMask::FACTS);
         let reported = statx_alignment(statx.as_ref()).is_some_and(|found| found.supported);
         let kind = statx.and_then(|statx| Inode::of_statx(&statx)).map(|inode| inode.kind);
@@ -468,21 +471,21 @@ impl Placement {
             // It is what the device does that counts, not what its name is stored on.
             Some(StorageKind::Block) => (by_name("bdev"), None),
             _ => {
-                let mount = Mount::of(fd);
+                let mount = Mount::of(fd)?;
                 (mount.as_ref().and_then(|mount| mount.file_system), mount)
             }
         };
         let has_whole_files = mount.as_ref().is_some_and(|mount| mount.has_whole_files);
         let in_layer = has_whole_files && reported && mincore::is_allowed();
         let mount = mount.filter(|mount| mount.is_reused());
-        let Some(file_system) = file_system else { return (Self::default(), mount) };
+        let Some(file_system) = file_system else { return Ok((Self::default(), mount)) };
         let nocow = file_system.asks_for_nocow() && is_nocow(fd);
         let placement = file_system.place(FileTraits { direct, reported, nocow });
         let is_buffered = kind == Some(StorageKind::Regular) && !direct;
         let placement = placement
             .with(Self::IN_MEMORY, is_buffered && file_system.name == "tmpfs")
             .with(Self::IN_LAYER, is_buffered && in_layer);
-        (placement, mount)
+        Ok((placement, mount))
     }
 }
 

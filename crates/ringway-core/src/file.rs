@@ -332,7 +332,8 @@ pub(crate) fn placement_of(fd: RawFd, traits: Traits) -> Placement {
         return Placement::ANY;
     }
     // SAFETY: as in `mode`.
-    Placement::of(unsafe { sys::borrowed(fd) }, traits.direct).0
+    let found = Placement::of(unsafe { sys::borrowed(fd) }, traits.direct);
+    found.map_or(Placement::default(), |(placement, _)| placement)
 }
 
 /// Whether a descriptor is open, and for writing, or for reading.
@@ -482,8 +483,9 @@ impl File {
 
     /// As [`direct_io`](Self::direct_io), for a transfer of this range now: asks the kernel again
     /// where the alignment may have grown and the range does not consist of whole blocks of the
-    /// file system. On XFS it grows when blocks of the file are shared with a copy (reflink); a
-    /// direct write without the new alignment then goes through the page cache.
+    /// file system. On XFS, and on an overlay above it, it grows when blocks of the file are shared
+    /// with a copy (reflink); a direct write without the new alignment then goes through the page
+    /// cache.
     pub fn direct_io_of(&self, offset: u64, len: u64) -> DirectIo {
         #[cfg(not(ringway_linux))]
         let _ = (offset, len);
@@ -611,7 +613,10 @@ impl File {
         let traits = self.traits();
         let placement = match traits.kind {
             FileKind::Storage => {
-                let (placement, mount) = Placement::of(self.borrow(), traits.direct);
+                // What is not known now may be known later.
+                let Ok((placement, mount)) = Placement::of(self.borrow(), traits.direct) else {
+                    return Placement::default();
+                };
                 if let Some(mount) = mount {
                     self.inner.mount.get_or_look_up(|| mount);
                 }

@@ -37,8 +37,8 @@ fn many_files_of_a_device_query_it_once() {
         queue.push(op::read(file, AlignedBuffer::for_direct(file.direct_io(), LEN), 0)).unwrap();
     }
     let made = reads().unwrap() - before;
-    // The reads of the counter itself.
-    assert!(made < 10, "{made} reads");
+    // Those of the counter itself, and of the mounts.
+    assert!(made < 20, "{made} reads");
     let mut left = files.len();
     while left > 0 {
         for done in queue.reap(1).unwrap() {

@@ -264,7 +264,7 @@ calls! {
     pread: SYS_pread64, &[libc::EINTR], SOME;
     pwrite: SYS_pwrite64, &[libc::EINTR], SOME;
     statx: SYS_statx, REFUSED, ALL;
-    openat2: SYS_openat2, REFUSED, ALL;
+    openat2: SYS_openat2, REFUSED, &[(0, FOR_EVER, false), (0, FOR_EVER, true)];
     openat2_interrupted: SYS_openat2, &[libc::EINTR], SOME;
     threads: SYS_clone3, &[libc::EAGAIN, libc::ENOMEM], SOME;
     membarriers: SYS_membarrier, REFUSED, ALL;

@@ -14,12 +14,13 @@ use cases::{Case, Stop};
 use places::Place;
 use ringway_core::device::AlignmentSource;
 use ringway_core::{
-    AlignedBuffer, BackendKind, Buffer, File, OpId, Options, PushError, Reason, op,
+    AlignedBuffer, BackendKind, Buffer, File, OpId, OpenOptions, Options, PushError, Reason, op,
 };
 use ringway_torture::watchdog::Watchdog;
 use std::env;
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
 use std::time::Instant;
 
 /// Threads first: they make the system calls of the standard library.
@@ -215,5 +216,24 @@ fn memory_within_a_page_is_refused_on_zram() {
             assert!(read.into_buffer().unwrap().as_slice() == &content[..2 * PAGE]);
         }
         assert!(fs::read(&path).unwrap() == content);
+    });
+}
+
+/// XFS needs a larger alignment once blocks are shared, also through an overlay.
+#[test]
+fn an_alignment_that_has_grown_below_an_overlay_is_known() {
+    places::on(&["XFS", "overlay on XFS"], skip, |name, dir| {
+        let path = dir.join("file");
+        fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let open = || OpenOptions::new().write(true).direct(true).open(&path).unwrap();
+        let file = open();
+        assert_eq!(file.direct_io_of(0, 512), file.direct_io(), "{name}");
+        let mut copy = Command::new("cp");
+        copy.arg("--reflink=always").args([&path, &path.with_extension("copy")]);
+        assert!(copy.status().unwrap().success(), "{name}");
+        let align = open().direct_io().offset_align;
+        println!("{name}: {} bytes, then {align}", file.direct_io().offset_align);
+        assert_eq!(file.direct_io_of(0, 512).offset_align, align, "{name}");
+        assert_eq!(file.direct_io().offset_align, align, "{name}");
     });
 }

@@ -10,12 +10,13 @@
 mod common;
 
 use common::{
-    KAIO, REGISTER_BUFFERS2, URING, become_ordinary, is_root, limit_memlock, refuse,
-    refuse_registration,
+    KAIO, REGISTER_BUFFERS2, URING, become_ordinary, is_root, kill_at_unlisted, limit_memlock,
+    refuse, refuse_registration,
 };
+use ringway_core::device::LocalMounts;
 use ringway_core::probe::{self, Machine, UringSupport};
 use ringway_core::refusal::{Feature, Refusal};
-use ringway_core::{Arena, BackendKind, Options};
+use ringway_core::{Arena, BackendKind, Options, op};
 use std::env;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -214,6 +215,16 @@ fn a_filter_that_forbids_io_uring() {
              SystemCallFilter=@aio in systemd)"
         );
         assert_eq!(machine.threads, Ok(()));
+    });
+}
+
+#[test]
+fn a_filter_that_ends_the_process() {
+    in_child("a_filter_that_ends_the_process", || {
+        kill_at_unlisted();
+        assert_eq!(machine().threads, Ok(()));
+        let path = std::env::current_exe().unwrap();
+        ringway_core::device::PathFacts::of_path(&path).unwrap();
     });
 }
 
@@ -531,4 +542,37 @@ fn a_file_that_begins_with_a_hole_does_not_show_polling() {
     }
     assert_eq!(refusal.feature, Feature::IoPoll);
     assert!(refusal.fix.contains("queue/io_poll"), "{refusal}");
+}
+
+/// What a process without descriptors cannot look up is not concluded for ever.
+#[test]
+fn facts_that_cannot_be_read_now_are_read_later() {
+    in_child("facts_that_cannot_be_read_now_are_read_later", || {
+        let mut queue = match Options::new().backend(BackendKind::Uring).build() {
+            Ok(queue) => queue,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let path = env::current_exe().unwrap();
+        let open = || ringway_core::File::open(&path).unwrap();
+        let mut on_threads = |file: &ringway_core::File| {
+            let before = queue.stats().to_threads;
+            queue.push(op::read(file, vec![0; 100], 0)).unwrap();
+            assert_eq!(queue.reap(1).unwrap().next().unwrap().result, Ok(100));
+            queue.stats().to_threads - before
+        };
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: both calls take one live value.
+        let mut set = |most: Option<u64>| unsafe {
+            assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+            limit.rlim_cur = most.unwrap_or(limit.rlim_max);
+            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+        };
+        let file = open();
+        set(Some(0));
+        assert_eq!(LocalMounts::read().unwrap_err().raw_os_error(), Some(libc::EMFILE));
+        on_threads(&file);
+        set(None);
+        LocalMounts::read().unwrap();
+        assert_eq!(on_threads(&file), on_threads(&open()));
+    });
 }

@@ -75,7 +75,12 @@ async fn work(engine: &Engine, path: &Path) -> io::Result<()> {
     engine.sleep(Duration::from_millis(1)).await
 }
 
-fn matrix(name: &str, call: libc::c_long, errnos: &[i32]) {
+/// How many calls succeed first, and how many fail then.
+const SOME: &[(u64, u64)] = &[(0, 1), (0, 7), (1, 1), (2, 30), (5, 3)];
+/// As under a filter.
+const ALL: &[(u64, u64)] = &[(0, u64::MAX)];
+
+fn matrix(name: &str, call: libc::c_long, errnos: &[i32], plans: &[(u64, u64)]) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("file");
     std::fs::write(&path, vec![7; LEN]).unwrap();
@@ -83,7 +88,7 @@ fn matrix(name: &str, call: libc::c_long, errnos: &[i32]) {
     for backend in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
         for executor in [Executor::Tokio, Executor::Plain] {
             for &errno in errnos {
-                for (after, count) in [(0, 1), (0, 7), (1, 1), (2, 30), (5, 3)] {
+                for &(after, count) in plans {
                     cases += 1;
                     let plan = Plan { after, count, errno };
                     match run(backend, executor, call, plan, path.clone()) {
@@ -101,24 +106,25 @@ fn matrix(name: &str, call: libc::c_long, errnos: &[i32]) {
 }
 
 macro_rules! calls {
-    ($($name:ident: $call:ident, $errnos:expr;)*) => {$(
+    ($($name:ident: $call:ident, $errnos:expr, $plans:expr;)*) => {$(
         #[test]
         fn $name() {
-            matrix(stringify!($name), libc::$call, $errnos);
+            matrix(stringify!($name), libc::$call, $errnos, $plans);
         }
     )*};
 }
 
 calls! {
-    io_uring_enter: SYS_io_uring_enter, &[libc::EAGAIN, libc::EBUSY, libc::ENOMEM, libc::EINTR];
-    io_submit: SYS_io_submit, &[libc::EAGAIN, libc::ENOMEM, libc::EPERM];
-    io_uring_register: SYS_io_uring_register, &[libc::EAGAIN, libc::EPERM];
-    preadv2: SYS_preadv2, &[libc::EPERM, libc::ENOSYS, libc::EINTR];
-    pwritev2: SYS_pwritev2, &[libc::EPERM, libc::ENOSYS, libc::EINTR];
-    statx: SYS_statx, &[libc::EPERM, libc::ENOSYS];
-    openat2: SYS_openat2, &[libc::EPERM, libc::ENOSYS];
-    threads: SYS_clone3, &[libc::EAGAIN];
-    polls: SYS_ppoll, &[libc::EINTR];
+    io_uring_enter: SYS_io_uring_enter,
+        &[libc::EAGAIN, libc::EBUSY, libc::ENOMEM, libc::EINTR], SOME;
+    io_submit: SYS_io_submit, &[libc::EAGAIN, libc::ENOMEM, libc::EPERM], SOME;
+    io_uring_register: SYS_io_uring_register, &[libc::EAGAIN, libc::EPERM], SOME;
+    preadv2: SYS_preadv2, &[libc::EPERM, libc::ENOSYS, libc::EINTR], SOME;
+    pwritev2: SYS_pwritev2, &[libc::EPERM, libc::ENOSYS, libc::EINTR], SOME;
+    statx: SYS_statx, &[libc::EPERM, libc::ENOSYS], SOME;
+    openat2: SYS_openat2, &[libc::EPERM, libc::ENOSYS], ALL;
+    threads: SYS_clone3, &[libc::EAGAIN], SOME;
+    polls: SYS_ppoll, &[libc::EINTR], SOME;
 }
 
 /// What an engine needs beyond the descriptors of threads is missing: it uses threads.

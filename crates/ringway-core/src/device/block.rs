@@ -278,7 +278,7 @@ pub fn block_device_in_use(path: impl AsRef<Path>) -> io::Result<Option<String>>
     let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
     let nodes = DeviceNode::all(Path::new(BY_NUMBER), number);
     let statx = find_holder(&nodes)
-        .or_else(|| find_mount(&nodes, &Mounts::of_this_thread()))
+        .or_else(|| find_mount(&nodes, &Mounts::of_this_thread().ok()?))
         .or_else(|| find_swap(&nodes, &fs::read_to_string("/proc/swaps").unwrap_or_default()));
     if statx.is_some() {
         return Ok(statx);

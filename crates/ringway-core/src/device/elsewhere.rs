@@ -81,8 +81,8 @@ impl Placement {
         false
     }
 
-    pub fn of(_: BorrowedFd<'_>, _: bool) -> (Self, Option<Arc<Mount>>) {
-        (Self::default(), None)
+    pub fn of(_: BorrowedFd<'_>, _: bool) -> io::Result<(Self, Option<Arc<Mount>>)> {
+        Ok((Self::default(), None))
     }
 }
 
@@ -140,9 +140,13 @@ impl RequestQueue {
 pub struct LocalMounts(());
 
 impl LocalMounts {
-    /// Reads nothing.
-    pub fn read() -> Self {
-        Self::default()
+    /// Reads nothing, and does not fail.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn read() -> io::Result<Self> {
+        Ok(Self::default())
     }
 
     /// `None`: no path is known to be on a local file system.

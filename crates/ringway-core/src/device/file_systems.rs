@@ -213,9 +213,9 @@ mod tests {
         has(place("btrfs", file(true, false, false)), &[P::RING, P::ALIGNED]);
         has(place("btrfs", file(true, false, true)), &[P::RING, P::LINUX_AIO, P::ALIGNED]);
         let overlay = place("overlay", file(true, true, false));
-        has(overlay, &[P::RING, P::DSYNC, P::ALIGNED]);
+        has(overlay, &[P::RING, P::DSYNC, P::ALIGNED, P::GROWS]);
         for unknown in [file(true, false, false), file(false, true, false)] {
-            has(place("overlay", unknown), &[]);
+            has(place("overlay", unknown), &[P::GROWS]);
         }
         for name in ["fuse", "fuseblk", "nfs", "proc", "zfs"] {
             has(place(name, file(true, true, true)), &[]);

@@ -5,6 +5,7 @@ use super::mounts::{MountInfo, Mounts};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -13,8 +14,9 @@ use std::path::Path;
 ///
 /// ```
 /// use ringway_core::device::LocalMounts;
-/// let mounts = LocalMounts::read();
+/// let mounts = LocalMounts::read()?;
 /// assert_eq!(mounts.of_path("/proc/version"), None);
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct LocalMounts {
@@ -23,10 +25,15 @@ pub struct LocalMounts {
 }
 
 impl LocalMounts {
-    /// Reads the mounts: a blocking call, some microseconds for each mount. Without `/proc`, no
-    /// path is local.
-    pub fn read() -> Self {
-        Self::new(&Mounts::of_this_thread(), has_no_links)
+    /// Reads the mounts that the calling thread sees, and looks for symbolic links in the paths of
+    /// the layers of overlays: blocking calls, some microseconds for each mount. Without `/proc`,
+    /// no path is local.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE, ENFILE, ENOMEM: they could not be read now.
+    pub fn read() -> io::Result<Self> {
+        Ok(Self::new(&Mounts::of_this_thread()?, has_no_links))
     }
 
     /// `has_no_links` tells whether a path has no symbolic links.

@@ -9,6 +9,7 @@ use crate::lookup::Lookup;
 use crate::sys::libc;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
@@ -20,7 +21,8 @@ pub(crate) struct Mount {
     /// It is an overlay each of whose files is in one layer.
     pub(super) has_whole_files: bool,
     id: MountId,
-    block: Lookup<Option<DeviceNumber>>,
+    /// The block device that it names, once that is found.
+    block: Lookup<DeviceNumber>,
 }
 
 /// What identifies a mount.
@@ -37,18 +39,22 @@ impl Mount {
     /// namespace, above the root directory, or of the kernel's own (memory of `memfd_create(2)`).
     ///
     /// It must be dropped before the file is closed: then its number may become another mount's.
-    pub(super) fn of(fd: BorrowedFd<'_>) -> Option<Arc<Self>> {
-        let id = MountId::of(fd)?;
-        MOUNTS.of(id, || {
+    ///
+    /// Errors: as for [`Mounts::of_this_thread`].
+    pub(super) fn of(fd: BorrowedFd<'_>) -> io::Result<Option<Arc<Self>>> {
+        let Some(id) = MountId::of(fd) else { return Ok(None) };
+        let mut failed = None;
+        let found = MOUNTS.of(id, || {
             // (`statmount(2)`, 6.8, is quicker, but a filter may end the process for a call that is
             // newer than its list.)
-            let mounts = Mounts::of_this_thread();
+            let mounts = Mounts::of_this_thread().map_err(|error| failed = Some(error)).ok()?;
             let found = mounts.with_id(reused_id(fd)?)?;
             let file_system = by_name(&found.file_system);
             let has_whole_files =
                 found.file_system == OVERLAY && has_whole_files(&found.options, module_default);
             Some(Self { file_system, has_whole_files, id, block: Lookup::new() })
-        })
+        });
+        failed.map_or(Ok(found), Err)
     }
 
     /// Whether the number of the mount may become another's, so that it is looked up again unless
@@ -59,14 +65,16 @@ impl Mount {
 
     /// The block device that the mount names; a file system on several devices has others too.
     pub(super) fn block_device(&self, fd: BorrowedFd<'_>) -> Option<DeviceNumber> {
-        *self.block.get_or_look_up(|| {
-            let id = match self.id {
-                MountId::Reused(id) => id,
-                MountId::Unique(_) => reused_id(fd)?,
-            };
-            let mounts = Mounts::of_this_thread();
-            block::number_of_path(&mounts.with_id(id)?.source)
-        })
+        if let Some(known) = self.block.get() {
+            return Some(*known);
+        }
+        let id = match self.id {
+            MountId::Reused(id) => id,
+            MountId::Unique(_) => reused_id(fd)?,
+        };
+        let mounts = Mounts::of_this_thread().ok()?;
+        let found = block::number_of_path(&mounts.with_id(id)?.source)?;
+        Some(*self.block.get_or_look_up(|| found))
     }
 }
 
@@ -104,8 +112,8 @@ impl MountId {
     }
 }
 
-/// The number of a file's mount in `/proc/thread-self/mountinfo`: from `statx(2)` (5.8), otherwise from
-/// `/proc`.
+/// The number of a file's mount in `/proc/thread-self/mountinfo`: from `statx(2)` (5.8), otherwise
+/// from `/proc`.
 fn reused_id(fd: BorrowedFd<'_>) -> Option<u64> {
     let statx = quick_statx(fd, libc::STATX_MNT_ID);
     match statx.filter(|statx| statx.stx_mask & libc::STATX_MNT_ID != 0) {
@@ -244,12 +252,12 @@ mod tests {
     #[test]
     fn the_mount_of_a_file_is_found() {
         let file = fs::File::open("/proc/self/status").unwrap();
-        let found = Mount::of(file.as_fd()).unwrap();
+        let found = Mount::of(file.as_fd()).unwrap().unwrap();
         assert_eq!(found.file_system.map(|known| known.name), Some("proc"));
-        let mounts = Mounts::of_this_thread();
+        let mounts = Mounts::of_this_thread().unwrap();
         let id = reused_id(file.as_fd()).unwrap();
         assert_eq!(mounts.with_id(id).unwrap().file_system, "proc");
         let (reader, _writer) = std::io::pipe().unwrap();
-        assert!(Mount::of(reader.as_fd()).is_none(), "a mount of the kernel's own");
+        assert!(Mount::of(reader.as_fd()).unwrap().is_none(), "a mount of the kernel's own");
     }
 }

@@ -1,7 +1,9 @@
 //! The mounts of this process: unlike `statfs(2)` they tell ext2 from ext4 and name the device.
 
+use crate::sys::libc;
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -53,8 +55,16 @@ pub(super) struct Mounts(Vec<MountInfo>);
 
 impl Mounts {
     /// Those that the calling thread sees. (The first thread of the process may see others.)
-    pub(super) fn of_this_thread() -> Self {
-        Self::parse(&fs::read("/proc/thread-self/mountinfo").unwrap_or_default())
+    ///
+    /// Errors: those after which another try may succeed, so that nothing is concluded.
+    pub(super) fn of_this_thread() -> io::Result<Self> {
+        match fs::read("/proc/thread-self/mountinfo") {
+            Ok(text) => Ok(Self::parse(&text)),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EINTR) => Err(error),
+                _ => Ok(Self(Vec::new())),
+            },
+        }
     }
 
     /// Skips lines that it cannot parse (the format: `proc_pid_mountinfo(5)`).

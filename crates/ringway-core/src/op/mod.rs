@@ -173,8 +173,8 @@ pub(crate) const MIN_DEVICE_REQUEST: u64 = 64 << 10;
 const ESPIPE: i64 = -(libc::ESPIPE as i64);
 
 /// The result of a transfer by a system call at `offset`, or at the current position. For a pipe
-/// the offset is ignored, as io_uring does. Of a file that has offsets the errno is an answer: that of
-/// a server that takes only what comes in order.
+/// the offset is ignored, as io_uring does. Of a file that has offsets the errno is an answer: that
+/// of a server that takes only what comes in order.
 fn call_at(
     fd: RawFd,
     offset: u64,

@@ -31,11 +31,12 @@ pub enum NotOpened {
 /// # use ringway_core::device::LocalMounts;
 /// # use ringway_core::op::metadata_now;
 /// let path = "/etc/passwd";
-/// if let Some(mount) = LocalMounts::read().of_path(path)
+/// if let Some(mount) = LocalMounts::read()?.of_path(path)
 ///     && let Ok(metadata) = metadata_now(path, mount, true)
 /// {
 ///     println!("{} bytes", metadata.len());
 /// }
+/// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn metadata_now(
     path: impl AsRef<Path>,
@@ -199,12 +200,13 @@ impl OpenOptions {
     /// # use ringway_core::OpenOptions;
     /// # use ringway_core::device::LocalMounts;
     /// let path = "/etc/passwd";
-    /// if let Some(mount) = LocalMounts::read().of_path(path)
+    /// if let Some(mount) = LocalMounts::read()?.of_path(path)
     ///     && let Ok((file, metadata)) = OpenOptions::new().read(true).open_now(path, mount)
     /// {
     ///     println!("{} bytes", metadata.len());
     /// # drop(file);
     /// }
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn open_now(
         &self,
@@ -483,14 +485,25 @@ impl Open {
             )
         });
         // Kernels before 5.6 do not have openat2, and some filters refuse it. Without RESOLVE_*
-        // flags, openat does the same.
+        // flags, openat does the same. A file system may answer the same errno after it has created
+        // the file, which a second call would find there.
         if self.resolve == 0
             && [-i64::from(libc::ENOSYS), -i64::from(libc::EPERM)].contains(&opened)
+            && !may_openat2()
         {
             return self.openat();
         }
         opened
     }
+}
+
+/// Whether the kernel has `openat2(2)` and no filter refuses it to this thread.
+#[cfg(ringway_linux)]
+fn may_openat2() -> bool {
+    let (path, how) = (std::ptr::null::<libc::c_char>(), std::ptr::null::<libc::open_how>());
+    // SAFETY: the kernel checks the size first, which is too small, and looks at nothing else.
+    let result = unsafe { libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, path, how, 0_usize) };
+    syscall_result(result) == -i64::from(libc::EINVAL)
 }
 
 /// The submission forms of Linux's queues.
@@ -529,10 +542,21 @@ mod linux {
     /// The metadata of a place in the tree, which is opened with `O_PATH` only.
     fn place(path: &CStr, flags: i32, mount: u64) -> Result<Metadata, NotOpened> {
         let place = open(path, libc::O_PATH | libc::O_CLOEXEC | flags);
-        if [libc::ENOSYS, libc::EPERM, libc::EINVAL].contains(&(-place as i32)) {
+        // A file system may answer these to a name that it does not allow.
+        if is_refusal(place) && is_refused_everywhere() {
             NO_OPEN_NOW.store(true, Ordering::Relaxed);
         }
         metadata_on(&Open::opened(place).ok_or(NotOpened::Other)?, mount)
+    }
+
+    fn is_refusal(opened: i64) -> bool {
+        [libc::ENOSYS, libc::EPERM, libc::EINVAL].contains(&(-opened as i32))
+    }
+
+    fn is_refused_everywhere() -> bool {
+        let root = open(c"/", libc::O_PATH | libc::O_CLOEXEC);
+        drop(Open::opened(root));
+        is_refusal(root)
     }
 
     fn metadata_on(file: &File, mount: u64) -> Result<Metadata, NotOpened> {

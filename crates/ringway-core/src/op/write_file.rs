@@ -22,7 +22,8 @@ use std::path::Path;
 /// close, since the file was written; EINTR is no error, `close(2)`, NOTES). ESPIPE, with nothing
 /// opened, if the path leads to a FIFO, a device or a socket, or if the open would wait for a
 /// lease: those may keep a thread waiting for ever. Open such a file and [`write`](super::write())
-/// to it.
+/// to it. ESPIPE, with nothing written, if the path has become that of a FIFO or a device when it
+/// is opened.
 ///
 /// ```
 /// # use ringway_core::{op, Options};
@@ -73,7 +74,7 @@ impl WriteFile {
             return ESPIPE;
         }
         match open(flags | libc::O_NONBLOCK).call() {
-            // It became a FIFO meanwhile, or has a lease.
+            // It became a FIFO without a reader meanwhile, or has a lease.
             ENXIO | EAGAIN => ESPIPE,
             opened => opened,
         }
@@ -93,6 +94,11 @@ impl SubmissionForms for WriteFile {
     fn call(&self) -> i64 {
         let opened = self.open();
         let Some(fd) = RawFd::try_from(opened).ok().filter(|_| opened >= 0) else { return opened };
+        if !is_regular(fd) {
+            // It became a FIFO or a device between the look at its path and the open.
+            Close { fd }.call();
+            return ESPIPE;
+        }
         // What a file system makes of the flag in a write is not known.
         #[cfg(unix)]
         // SAFETY: the call takes numbers, and the descriptor is this operation's.
@@ -122,6 +128,20 @@ impl SubmissionForms for WriteFile {
             _ => result,
         }
     }
+}
+
+/// Whether a file that this operation has opened is regular, as far as that is known.
+#[cfg(unix)]
+fn is_regular(fd: RawFd) -> bool {
+    // SAFETY: the descriptor is the operation's, which closes it later.
+    let mode = crate::device::mode(unsafe { crate::sys::borrowed(fd) });
+    !mode.is_ok_and(|mode| mode & libc::S_IFMT != libc::S_IFREG)
+}
+
+/// Such a path leads to nothing else.
+#[cfg(not(unix))]
+fn is_regular(_: RawFd) -> bool {
+    true
 }
 
 /// The errno of a function that has written a whole file, from that of its close; `None` if it has

@@ -1,7 +1,7 @@
 //! Builds a queue: tries the backends in order, and gives the reason for each that is refused.
 
 use super::backends::ChosenBackend;
-use super::options::{BackendKind, Explanation, ForcedBy, Options};
+use super::options::{BACKEND_ENV, BackendKind, Explanation, ForcedBy, Options};
 use super::{Backends, Queue, Table};
 use crate::backend::Backend;
 #[cfg(feature = "testing")]
@@ -40,9 +40,6 @@ use std::time::{Duration, Instant};
 
 /// A file that is no ring.
 const NULL_DEVICE: &str = if cfg!(windows) { "NUL" } else { "/dev/null" };
-
-/// The environment variable that chooses the backend.
-pub(super) const BACKEND_ENV: &str = "RINGWAY_BACKEND";
 
 impl Options {
     /// Shares the kernel threads of another queue: its SQPOLL thread and io-wq workers

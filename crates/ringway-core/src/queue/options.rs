@@ -375,11 +375,14 @@ pub enum ForcedBy {
     Environment,
 }
 
+/// The environment variable that chooses the backend.
+pub(super) const BACKEND_ENV: &str = "RINGWAY_BACKEND";
+
 impl fmt::Display for ForcedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Option => "the option backend",
-            Self::Environment => super::build::BACKEND_ENV,
+            Self::Environment => BACKEND_ENV,
         })
     }
 }

@@ -21,7 +21,10 @@ pub struct Plan {
 struct State {
     plan: Mutex<Option<Plan>>,
     failed: AtomicU64,
+    action: Mutex<Option<Action>>,
 }
+
+type Action = Box<dyn FnOnce() + Send>;
 
 /// Decides about the calls of the thread that made it, and of all threads that this one starts.
 #[derive(Clone)]
@@ -46,6 +49,12 @@ impl Injector {
 
     pub fn set(&self, plan: Option<Plan>) {
         *self.0.plan.lock().unwrap_or_else(PoisonError::into_inner) = plan;
+    }
+
+    /// Runs this when the next of the calls has begun, before it is decided.
+    #[allow(dead_code, reason = "some tests use it")]
+    pub fn on_next(&self, action: impl FnOnce() + Send + 'static) {
+        *self.0.action.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(action));
     }
 
     /// How many calls have failed.
@@ -87,6 +96,10 @@ fn answer(listener: &OwnedFd, state: &State) {
         }
         let mut response =
             libc::seccomp_notif_resp { id: call.id, val: 0, error: 0, flags: CONTINUE };
+        let action = state.action.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(action) = action {
+            action();
+        }
         if let Some(errno) = state.decide() {
             (response.error, response.flags) = (-errno, 0);
         }

@@ -24,7 +24,7 @@ mod world;
 
 use common::{
     KAIO, REGISTER_BUFFERS2, URING, become_ordinary, in_child, in_child_beside_others, is_root,
-    kill_at, limit_memlock, refuse, refuse_registration,
+    kill_at_unlisted, limit_memlock, refuse, refuse_registration,
 };
 use libtest_mimic::{Arguments, Trial};
 use ringway_core::refusal::Feature;
@@ -536,7 +536,6 @@ const LEGS: &[Leg] = &[
             refuse(&[URING.as_slice(), &KAIO].concat(), libc::EPERM);
         })
     },
-    // Calls that lists of allowed ones lack: newer than the list, or not thought of.
     #[cfg(ringway_linux)]
     Leg {
         only: Some(&[
@@ -547,12 +546,7 @@ const LEGS: &[Leg] = &[
             "paths::close",
             "paths::write_file",
         ]),
-        ..Leg::new("leg::a_filter_that_ends_the_process", || {
-            const CACHESTAT: libc::c_long = 451;
-            const STATMOUNT: libc::c_long = 457;
-            const LISTMOUNT: libc::c_long = 458;
-            kill_at(&[libc::SYS_mincore, CACHESTAT, STATMOUNT, LISTMOUNT]);
-        })
+        ..Leg::new("leg::a_filter_that_ends_the_process", kill_at_unlisted)
     },
     // A kernel before 5.19, as far as registering is concerned.
     #[cfg(ringway_linux)]

@@ -246,11 +246,11 @@ impl File {
     /// Returns the alignment that direct writes need (from `statx(2)` since kernel 6.1, otherwise
     /// the device's block size). The first call may block for a system call.
     ///
-    /// On XFS the alignment grows, usually from 512 to 4096 bytes, when blocks of the file are
-    /// shared with a copy (`cp --reflink`, [`copy`](super::copy())). There a direct write that does
-    /// not consist of whole blocks of the file system asks for it again, and fails with
-    /// InvalidInput rather than go through the page cache. This function returns what was found
-    /// last.
+    /// On XFS, and on an overlay above it, the alignment grows, usually from 512 to 4096 bytes,
+    /// when blocks of the file are shared with a copy (`cp --reflink`, [`copy`](super::copy())).
+    /// There a direct write that does not consist of whole blocks of the file system asks for it
+    /// again, and fails with InvalidInput rather than go through the page cache. This function
+    /// returns what was found last.
     ///
     /// Where the kernel reports no alignment (before 6.1; btrfs, tmpfs), the first call for a file
     /// that is not open for direct I/O opens it once more to see whether it could be. That may wait
