@@ -41,6 +41,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.path()).output();
+        // Lazily: an engine may still close files, of a test that has failed for example.
+        let _ = Command::new("umount").arg("--lazy").arg(self.path()).output();
     }
 }
