@@ -25,11 +25,9 @@ async def write_atomic(path: Path, data: Buffer, *, follow_symlinks: bool = True
 
     At any moment, and after a power failure, the file has the old content or the new one. When this
     returns, content and name are on the device. The mode is that of the old file, or what `open`
-    would give (0o666 less the umask). Owner and group are kept where the process may give them;
-    where the old group cannot be kept, its members' permissions are given to the new group only as
-    far as all others have them. A symbolic link is followed, also to a file that does not exist
-    yet; with `follow_symlinks=False` the link itself is replaced. Other hard links, set-user-ID and
-    set-group-ID bits and access control lists are not kept.
+    would give (0o666 less the umask). A symbolic link is followed, also to a file that does not
+    exist yet; with `follow_symlinks=False` the link itself is replaced. Owner, other hard links and
+    set-user-ID bits are not kept.
 
     OSError; the old content is then kept, unless only the sync of the directory failed.
     """

@@ -9,8 +9,6 @@ mod unnamed;
 mod windows;
 
 pub(super) use new_file::NewFile;
-#[cfg(unix)]
-pub(super) use unix::Access;
 
 use super::File;
 use super::path::{Fs, stat};
@@ -24,7 +22,7 @@ use std::path::{Path, is_separator};
 #[cfg(unix)]
 use unix::directory;
 #[cfg(windows)]
-use windows::{Access, directory};
+use windows::directory;
 
 /// Replaces a file's content, or creates the file, atomically: at any moment, and after a power
 /// failure, the file has either the old content or the new. A new file is written and synced, takes
@@ -36,13 +34,9 @@ use windows::{Access, directory};
 /// file `.NAME.RANDOM.tmp`, which never gets in the way of a later write.
 ///
 /// The new file has the read, write and execute permissions of the old one, or 0o666 less the
-/// umask. It keeps the owner and the group where the process may give them. (An ordinary user may
-/// give a file to the groups that it is in, and to no other user.) Where the old group cannot be
-/// kept, the permissions of the group are only those that all others have, too: what was meant for
-/// the members of one group is not given to those of another. It does not keep other hard links,
-/// set-user-ID and set-group-ID bits, or access control lists. A symbolic link itself is replaced.
-/// On Windows, a file that another program has open without sharing its deletion cannot be
-/// replaced, and permissions and owners are not kept.
+/// umask. It does not keep the owner, other hard links, or set-user-ID bits. A symbolic link itself
+/// is replaced. On Windows, a file that another program has open without sharing its deletion
+/// cannot be replaced, and permissions are not kept.
 ///
 /// This replaces a whole file, of any length and on any file system. What Linux calls an atomic
 /// write, of one range of an open file, is [`File::write_untorn_at`].
@@ -120,8 +114,8 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Starts new content for the file at this path, which need not exist yet. Permissions and
-    /// owners are those that [`write_atomic`] sets; change them through [`file`](Self::file).
+    /// Starts new content for the file at this path, which need not exist yet. Permissions are
+    /// those that [`write_atomic`] sets; change them through [`file`](Self::file).
     ///
     /// Errors: InvalidInput for a path without a file name, or that is not a regular file;
     /// IsADirectory; those of `open(2)`: the directory must be readable, so that it can be synced.
@@ -225,10 +219,10 @@ impl Replacement {
             _ => Path::new("."),
         };
         let dir = fs.open_dir(parent).await?;
-        let access = access(&dir, name).await?;
+        let mode = permissions(&dir, name).await?;
         let (place, name) = (directory(&dir, parent)?, name.to_owned());
         let prefix = name.clone();
-        let new = fs.engine.call(move || NewFile::create(place, &prefix, access)).await?;
+        let new = fs.engine.call(move || NewFile::create(place, &prefix, mode)).await?;
         let file = File::new(new.file.clone(), fs.engine.clone());
         Ok(Self { file, new, name, dir })
     }
@@ -245,13 +239,13 @@ impl Replacement {
     }
 }
 
-/// The permissions and owners of the file to be replaced, if it exists.
-async fn access(dir: &File, name: &OsStr) -> io::Result<Option<Access>> {
+/// The permissions of the file to be replaced, if it exists.
+async fn permissions(dir: &File, name: &OsStr) -> io::Result<Option<u32>> {
     let look = op::statx_at(dir.core(), name, 0);
     match stat(dir.engine(), look).await {
         Ok(old) if old.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
         Ok(old) if !old.is_file() => Err(invalid("atomic write: the path is not a regular file")),
-        Ok(old) => Ok(Some(Access::of(&old))),
+        Ok(old) => Ok(Some(old.mode() & 0o777)),
         // There is nothing, or a dangling link.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

@@ -1,7 +1,7 @@
 //! Copies of special files, atomic writes, and operations on open files, compared with `std::fs`.
 
 use crate::common::fifo;
-use crate::common::process::{in_child, is_root};
+use crate::common::process::is_root;
 use crate::wait;
 use ringway::fs::{self, File, FileTimes};
 use std::io::{self, Read, Write};
@@ -150,65 +150,6 @@ fn names(dir: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
-}
-
-/// Root gives the new file to whom the old one belonged. Any other user may do so only with the
-/// groups that it is in: members of another group get no more than everybody has.
-#[test]
-fn an_atomic_write_keeps_owner_and_group_where_it_may() {
-    const USER: u32 = 4243;
-    const ITS_GROUP: u32 = 4242;
-    const OTHER: u32 = 4244;
-    type Access = (u32, u32, u32);
-    let root: [Access; 3] = [(OTHER, ITS_GROUP, 0o640), (0, OTHER, 0o664), (OTHER, 0, 0o6755)];
-    let user: [(Access, Access); 5] = [
-        ((USER, ITS_GROUP, 0o660), (USER, ITS_GROUP, 0o660)),
-        ((OTHER, ITS_GROUP, 0o666), (USER, ITS_GROUP, 0o666)),
-        ((USER, OTHER, 0o664), (USER, USER, 0o644)),
-        ((USER, OTHER, 0o660), (USER, USER, 0o600)),
-        ((USER, OTHER, 0o604), (USER, USER, 0o604)),
-    ];
-    let make = |name: &str, (uid, gid, mode): Access| {
-        std::fs::write(name, b"old").unwrap();
-        std::os::unix::fs::chown(name, Some(uid), Some(gid)).unwrap();
-        std::fs::set_permissions(name, PermissionsExt::from_mode(mode)).unwrap();
-    };
-    let replaced = |name: &str| {
-        wait(fs::write_atomic(name, b"new".to_vec())).unwrap();
-        assert_eq!(std::fs::read(name).unwrap(), b"new");
-        let now = std::fs::metadata(name).unwrap();
-        (now.uid(), now.gid(), now.mode() & 0o7777)
-    };
-    let mut dir = None;
-    let prepare = |command: &mut std::process::Command| {
-        let dir = dir.insert(tempfile::tempdir().unwrap());
-        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
-        command.current_dir(dir.path());
-    };
-    in_child("files::an_atomic_write_keeps_owner_and_group_where_it_may", prepare, || {
-        if !is_root() {
-            return println!("skipped: only root may give files away");
-        }
-        for (uid, gid, mode) in root {
-            make("file", (uid, gid, mode));
-            assert_eq!(replaced("file"), (uid, gid, mode & 0o777));
-        }
-        let names: Vec<_> = (0..user.len()).map(|number| number.to_string()).collect();
-        for (name, (old, _)) in names.iter().zip(user) {
-            make(name, old);
-        }
-        // SAFETY: the calls take numbers, or one live number.
-        unsafe {
-            assert_eq!(libc::setgroups(1, &ITS_GROUP), 0);
-            assert_eq!(libc::setgid(USER), 0);
-            assert_eq!(libc::setuid(USER), 0);
-            // Its directory in /proc is to be its own.
-            libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
-        }
-        for (name, (old, new)) in names.iter().zip(user) {
-            assert_eq!(replaced(name), new, "{old:?}");
-        }
-    });
 }
 
 /// Dropped at any point, it leaves either the old content or the new.

@@ -7,7 +7,7 @@ use super::unix as names;
 use super::unnamed;
 #[cfg(windows)]
 use super::windows as names;
-use names::{Access, Directory};
+use names::Directory;
 use ringway_core::{File as CoreFile, OwnerProcess, run_in_background};
 use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -35,47 +35,41 @@ const MAX_PREFIX: usize = 200;
 const MAX_TRIES: usize = 16;
 
 impl NewFile {
-    pub(super) fn create(
-        dir: Directory,
-        prefix: &OsStr,
-        access: Option<Access>,
-    ) -> io::Result<Self> {
+    pub(super) fn create(dir: Directory, prefix: &OsStr, mode: Option<u32>) -> io::Result<Self> {
         #[cfg(all(target_os = "linux", not(ringway_portable)))]
-        if let Some(new) = Self::unnamed(dir.clone(), access)? {
+        if let Some(new) = Self::unnamed(dir.clone(), mode)? {
             return Ok(new);
         }
-        Self::named(dir, prefix, access)
+        Self::named(dir, prefix, mode)
     }
 
     /// Creates a file without a name, if the file system supports it. If it fails, `named` is tried
     /// and reports the error.
     #[cfg(all(target_os = "linux", not(ringway_portable)))]
-    pub(in crate::fs) fn unnamed(
-        dir: Directory,
-        access: Option<Access>,
-    ) -> io::Result<Option<Self>> {
-        let Some(file) = unnamed::create(&dir, access) else { return Ok(None) };
-        Self::of(dir, file, None).with_access(access).map(Some)
+    pub(in crate::fs) fn unnamed(dir: Directory, mode: Option<u32>) -> io::Result<Option<Self>> {
+        let Some(file) = unnamed::create(&dir, mode) else { return Ok(None) };
+        Self::of(dir, file, None).with_mode(mode).map(Some)
     }
 
     /// Creates a file with a temporary name.
     pub(in crate::fs) fn named(
         dir: Directory,
         prefix: &OsStr,
-        access: Option<Access>,
+        mode: Option<u32>,
     ) -> io::Result<Self> {
-        let (name, file) = with_random_name(prefix, |name| names::create(&dir, name, access))?;
-        Self::of(dir, file, Some(name)).with_access(access)
+        let (name, file) = with_random_name(prefix, |name| names::create(&dir, name, mode))?;
+        Self::of(dir, file, Some(name)).with_mode(mode)
     }
 
     fn of(dir: Directory, file: CoreFile, name: Option<OsString>) -> Self {
         Self { dir, file, owner: OwnerProcess::current(), name, is_named: false }
     }
 
-    fn with_access(self, access: Option<Access>) -> io::Result<Self> {
+    fn with_mode(self, mode: Option<u32>) -> io::Result<Self> {
         self.file.close_in_background();
-        if let Some(access) = access {
-            access.give_to(&self.file)?;
+        if mode.is_some() {
+            // The umask may have removed permissions.
+            names::set_permissions(&self.file, mode)?;
         }
         Ok(self)
     }

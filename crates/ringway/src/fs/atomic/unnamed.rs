@@ -1,6 +1,6 @@
 //! Files without a name (`O_TMPFILE`), on Linux.
 
-use super::unix::{self, Directory, FLAGS, bits};
+use super::unix::{Directory, FLAGS, bits};
 use ringway_core::File as CoreFile;
 use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat, linkat, openat};
 use std::ffi::OsStr;
@@ -8,8 +8,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 /// Creates a file without a name, if the file system supports it.
-pub(super) fn create(dir: &Directory, access: Option<unix::Access>) -> Option<CoreFile> {
-    let file = openat(dir, c".", FLAGS | OFlags::TMPFILE, bits(access)).map(CoreFile::from).ok()?;
+pub(super) fn create(dir: &Directory, mode: Option<u32>) -> Option<CoreFile> {
+    let file = openat(dir, c".", FLAGS | OFlags::TMPFILE, bits(mode)).map(CoreFile::from).ok()?;
     // Without /proc the file could not be given a name.
     accessat(CWD, path_of(&file), Access::EXISTS, AtFlags::empty()).is_ok().then_some(file)
 }

@@ -1,6 +1,6 @@
 //! Names in a directory, on Windows: by absolute paths.
 
-use crate::fs::{File, Metadata};
+use crate::fs::File;
 use ringway_core::{File as CoreFile, OpenOptions};
 use std::ffi::OsStr;
 use std::io;
@@ -9,27 +9,18 @@ use std::path::{Path, PathBuf};
 /// The directory of a new file. The working directory may change meanwhile.
 pub(super) type Directory = PathBuf;
 
-/// Windows has no such permissions.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::fs) struct Access;
-
-impl Access {
-    pub(in crate::fs) fn of(_: &Metadata) -> Self {
-        Self
-    }
-
-    pub(super) fn give_to(self, _: &CoreFile) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 pub(super) fn directory(_: &File, path: &Path) -> io::Result<Directory> {
     std::path::absolute(path)
 }
 
 /// Creates a file. Errors: AlreadyExists.
-pub(super) fn create(dir: &Directory, name: &OsStr, _: Option<Access>) -> io::Result<CoreFile> {
+pub(super) fn create(dir: &Directory, name: &OsStr, _: Option<u32>) -> io::Result<CoreFile> {
     OpenOptions::new().write(true).create_new(true).open(dir.join(name))
+}
+
+/// Windows has no such permissions.
+pub(super) fn set_permissions(_: &CoreFile, _: Option<u32>) -> io::Result<()> {
+    Ok(())
 }
 
 pub(super) fn rename(dir: &Directory, from: &OsStr, to: &OsStr) -> io::Result<()> {
