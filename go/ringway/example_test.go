@@ -194,6 +194,7 @@ func ExampleFile_WriteBatch_log() {
 	ended := make(chan struct{})
 	go func() { // The only goroutine that writes.
 		defer close(ended)
+		var failed error
 		end := int64(0)
 		for first := range records {
 			group := []record{first}
@@ -205,9 +206,12 @@ func ExampleFile_WriteBatch_log() {
 				batch = append(batch, ringway.Transfer{P: []byte(one.text), Off: end})
 				end += int64(len(one.text))
 			}
-			err := f.WriteBatch(batch, ringway.DataSync)
+			if failed == nil {
+				// After an error the log has ended: nobody would find what is behind a gap.
+				failed = f.WriteBatch(batch, ringway.DataSync)
+			}
 			for _, one := range group {
-				one.done <- err // The error of a sync reaches all for whom it was made.
+				one.done <- failed // The error of a sync reaches all for whom it was made.
 			}
 		}
 	}()

@@ -41,7 +41,9 @@ struct Group {
 
 fn groups(root: &Path) -> Vec<Group> {
     let own = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
+    // (A mount point may be in any encoding.)
+    let mounts = fs::read(root.join("proc/self/mountinfo")).unwrap_or_default();
+    let mounts = String::from_utf8_lossy(&mounts);
     let group = |line: &str| {
         // `hierarchy:controllers:path`; in version 2 the controllers are empty.
         let mut fields = line.splitn(3, ':');

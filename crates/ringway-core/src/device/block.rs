@@ -279,7 +279,7 @@ pub fn block_device_in_use(path: impl AsRef<Path>) -> io::Result<Option<String>>
     let nodes = DeviceNode::all(Path::new(BY_NUMBER), number);
     let statx = find_holder(&nodes)
         .or_else(|| find_mount(&nodes, &Mounts::of_this_thread().ok()?))
-        .or_else(|| find_swap(&nodes, &fs::read_to_string("/proc/swaps").unwrap_or_default()));
+        .or_else(|| find_swap(&nodes, &fs::read("/proc/swaps").unwrap_or_default()));
     if statx.is_some() {
         return Ok(statx);
     }
@@ -366,10 +366,10 @@ fn find_mount(nodes: &[DeviceNode], mounts: &Mounts) -> Option<String> {
 }
 
 /// `swaps` is the text of `/proc/swaps`: a header line, then a line for each, starting with its
-/// path.
-fn find_swap(nodes: &[DeviceNode], swaps: &str) -> Option<String> {
-    swaps.lines().skip(1).find_map(|line| {
-        let path = unescape(line.split_whitespace().next()?.as_bytes());
+/// path, whose bytes may have any encoding.
+fn find_swap(nodes: &[DeviceNode], swaps: &[u8]) -> Option<String> {
+    swaps.split(|byte| *byte == b'\n').skip(1).find_map(|line| {
+        let path = unescape(line.split(u8::is_ascii_whitespace).next()?);
         let number = number_of_path(Path::new(OsStr::from_bytes(&path)))?;
         let node = nodes.iter().find(|node| node.number == number)?;
         Some(format!("{} is used as swap", node.name))

@@ -26,18 +26,18 @@ pub struct LocalMounts {
 
 impl LocalMounts {
     /// Reads the mounts that the calling thread sees, and looks for symbolic links in the paths of
-    /// the layers of overlays: blocking calls, some microseconds for each mount. Without `/proc`,
-    /// no path is local.
+    /// the layers of overlays: blocking calls, some microseconds for each mount and layer. Without
+    /// `/proc`, no path is local.
     ///
     /// # Errors
     ///
     /// EMFILE, ENFILE, ENOMEM: they could not be read now.
     pub fn read() -> io::Result<Self> {
-        Ok(Self::new(&Mounts::of_this_thread()?, has_no_links))
+        Ok(Self::new(&Mounts::of_this_thread()?, is_no_link))
     }
 
-    /// `has_no_links` tells whether a path has no symbolic links.
-    fn new(mounts: &Mounts, has_no_links: impl Fn(&Path) -> bool) -> Self {
+    /// `is_no_link` tells whether a place is no symbolic link.
+    fn new(mounts: &Mounts, is_no_link: impl Fn(&Path) -> bool) -> Self {
         // Of several mounts on one point the last one is on top.
         let on_top: HashMap<_, _> =
             mounts.iter().map(|mount| (mount.mount_point.as_slice(), mount)).collect();
@@ -51,7 +51,7 @@ impl LocalMounts {
         // Twice, for an overlay of overlays.
         for _ in 0..2 {
             for mount in on_top.values().filter(|mount| is_overlay(mount)) {
-                let has_layers = local.has_layers(mount, &has_no_links);
+                let has_layers = local.has_layers(mount, &is_no_link);
                 local.insert(mount, has_layers);
             }
         }
@@ -65,9 +65,16 @@ impl LocalMounts {
     /// Whether all layers of an overlay are local. In a container they are often out of sight: then
     /// they seem to be on the overlay itself. A layer's path is shown as it was given, so that a
     /// symbolic link in it may lead anywhere; what an overlay escapes is not undone here.
-    fn has_layers(&self, overlay: &MountInfo, has_no_links: impl Fn(&Path) -> bool) -> bool {
+    fn has_layers(&self, overlay: &MountInfo, is_no_link: impl Fn(&Path) -> bool) -> bool {
         let is_layer =
             |name: &[u8]| matches!(name, b"lowerdir" | b"lowerdir+" | b"datadir+" | b"upperdir");
+        let is_certain = |path: &Path| {
+            self.of_path(path).is_some_and(|id| id != overlay.id())
+                && path.ancestors().filter(|place| *place != Path::new("/")).all(|place| {
+                    // (Nobody looks at a place that is not local, which may take long.)
+                    self.of_path(place).is_some() && is_no_link(place)
+                })
+        };
         let mut layers = overlay
             .options
             .iter()
@@ -78,9 +85,7 @@ impl LocalMounts {
         layers.peek().is_some()
             && layers.all(|layer| {
                 let path = Path::new(OsStr::from_bytes(layer));
-                !layer.contains(&b'\\')
-                    && self.of_path(path).is_some_and(|id| id != overlay.id())
-                    && has_no_links(path)
+                !layer.contains(&b'\\') && is_certain(path)
             })
     }
 
@@ -110,11 +115,9 @@ impl LocalMounts {
     }
 }
 
-/// Whether no component of an absolute path is a symbolic link. Blocks.
-fn has_no_links(path: &Path) -> bool {
-    let mut places: Vec<_> = path.ancestors().collect();
-    places.reverse();
-    places.into_iter().all(|place| fs::symlink_metadata(place).is_ok_and(|one| !one.is_symlink()))
+/// Whether a place exists and is no symbolic link. Blocks.
+fn is_no_link(place: &Path) -> bool {
+    fs::symlink_metadata(place).is_ok_and(|metadata| !metadata.is_symlink())
 }
 
 #[cfg(test)]
@@ -172,22 +175,23 @@ mod tests {
     /// Only the text of a layer's path is known.
     #[test]
     fn a_layer_whose_path_may_lead_elsewhere_is_not_local() {
-        let overlay = |options: &str, has_no_links: bool| {
+        let overlay = |options: &str, link: &str| {
             let text = format!("{TEXT}50 27 0:60 / /merged rw - overlay overlay {options}\n");
             let mounts = Mounts::parse(text.as_bytes());
-            LocalMounts::new(&mounts, |_| has_no_links).of_path("/merged/file")
+            LocalMounts::new(&mounts, |place| place != Path::new(link)).of_path("/merged/file")
         };
-        assert_eq!(overlay("rw,lowerdir=/a:/b", true), Some(50));
-        assert_eq!(overlay("rw,lowerdir=/a:/b", false), None);
+        assert_eq!(overlay("rw,lowerdir=/a/x:/b", "/c"), Some(50));
+        assert_eq!(overlay("rw,lowerdir=/a/x:/b", "/b"), None);
+        assert_eq!(overlay("rw,lowerdir=/a/x:/b", "/a"), None);
         // The name of a layer has a comma, which the overlay wants escaped.
-        assert_eq!(overlay(r"rw,lowerdir=/mnt\134\054x:/b", true), None);
+        assert_eq!(overlay(r"rw,lowerdir=/mnt\134\054x:/b", "/c"), None);
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().canonicalize().unwrap();
-        fs::create_dir_all(dir.join("real/lower")).unwrap();
+        fs::create_dir(dir.join("real")).unwrap();
         std::os::unix::fs::symlink("real", dir.join("link")).unwrap();
-        assert!(has_no_links(&dir.join("real/lower")));
-        assert!(!has_no_links(&dir.join("link/lower")));
-        assert!(!has_no_links(&dir.join("missing")));
+        assert!(is_no_link(&dir.join("real")));
+        assert!(!is_no_link(&dir.join("link")));
+        assert!(!is_no_link(&dir.join("missing")));
     }
 
     #[test]

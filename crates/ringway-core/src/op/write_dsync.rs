@@ -3,6 +3,7 @@
 use super::{
     Fsync, Operation, Position, Raw, Resources, RwFlags, SubmissionForms, Transfer, Write,
 };
+use crate::file::{FileKind, Traits};
 use crate::sys::RawFd;
 use crate::sys::libc;
 use crate::{Buffer, File};
@@ -103,8 +104,11 @@ impl SubmissionForms for WriteDsync {
 
 impl WriteDsync {
     /// Whether the call fails where it does nothing: with bytes, the file system would be asked.
+    /// (Drivers of character devices may refuse the flag, which a call without bytes does not show.
+    /// They have no data that a sync could lose.)
     fn is_refused_without_bytes(&self) -> bool {
-        Write { len: 0, ..self.0 }.call_with(libc::RWF_DSYNC) < 0
+        Traits::of(self.0.fd).kind == FileKind::Device
+            || Write { len: 0, ..self.0 }.call_with(libc::RWF_DSYNC) < 0
     }
 
     /// The same in two calls.

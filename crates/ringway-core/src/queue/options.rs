@@ -394,7 +394,8 @@ impl fmt::Display for ForcedBy {
 pub struct Explanation {
     /// The backend in use.
     pub backend: BackendKind,
-    /// What forced it; `None` if it is the best available one.
+    /// What forced it; `None` if it is the best available one (of an engine: that leaves
+    /// descriptors for files).
     pub forced_by: Option<ForcedBy>,
     /// Features that are in use: flags and registrations.
     pub available: Vec<Feature>,

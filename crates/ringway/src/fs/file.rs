@@ -513,8 +513,7 @@ impl File {
     /// Converts to the standard library's file, if nothing else holds this one; otherwise returns
     /// the file unchanged. Position, flags and locks are kept. Does not block, unless a duplicate
     /// of the descriptor is being read or written at its position, and waits: for the server of a
-    /// FUSE or network file system, for example. [`into_std`](Self::into_std) leaves that to a
-    /// thread.
+    /// FUSE or network file system, for example.
     ///
     /// An error that no sync has returned yet is forgotten: sync first.
     ///
@@ -558,7 +557,8 @@ impl File {
     /// futures were dropped, so that none of them reads, writes or moves the position later. An
     /// operation that cannot be cancelled and never ends makes this wait forever.
     ///
-    /// The descriptor gets the position of the cursor, if that was used.
+    /// The descriptor gets the position of the cursor, if that was used; that may block as in
+    /// [`try_into_std`](Self::try_into_std).
     ///
     /// Errors: that of a write at the cursor; EINVAL if the cursor is where the file system allows
     /// no position; InvalidInput while clones, streams or logs of the
@@ -571,16 +571,15 @@ impl File {
         drop(self.sequential);
         let SharedFile { mut core, cursor, engine, .. } =
             Arc::try_unwrap(self.inner).map_err(left)?;
-        // lseek(2) waits for a read or write of a duplicate, and that for a server.
-        let may_wait = !core.is_local();
+        release(&cursor, &core)?;
         let mut pause = Duration::from_micros(50);
         loop {
             core = match core.into_fd() {
                 Ok(fd) => {
-                    let file = std::fs::File::from(fd);
-                    let Some(cursor) = cursor.into_inner() else { return Ok(file) };
-                    let seek = move || cursor.seek(&file).map(|()| file);
-                    return if may_wait { engine.call(seek).await } else { seek() };
+                    let file = fd.into();
+                    // An operation that has ended meanwhile may have moved the position.
+                    cursor.get().map_or(Ok(()), |cursor| cursor.seek(&file))?;
+                    return Ok(file);
                 }
                 Err(held) => held,
             };

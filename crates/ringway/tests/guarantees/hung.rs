@@ -7,13 +7,11 @@ use futures::future::{join_all, poll_immediate};
 use ringway::fs::{File, OpenOptions};
 use ringway::{BackendKind, Engine};
 use ringway_hostile::Hostile;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::io::AsyncSeekExt;
 
 /// Runs a test on each backend, with a hostile file system of its own.
 fn on_each_backend(name: &str, test: impl Fn(BackendKind, &Hostile)) {
@@ -122,31 +120,6 @@ fn closes_hold_up_no_runtime() {
             let names = std::fs::read_dir(&dir).unwrap();
             names.flatten().all(|entry| entry.path().extension().is_none_or(|end| end != "tmp"))
         });
-    });
-}
-
-/// The descriptor gets the position of the cursor from a thread: `lseek(2)` waits for a read of a
-/// duplicate, for which the server takes its time.
-#[test]
-fn a_file_that_is_given_back_holds_up_no_runtime() {
-    on_each_backend("a_file_that_is_given_back_holds_up_no_runtime", |kind, hostile| {
-        let engine = Engine::builder().backend(kind).shards(1).build().unwrap();
-        let [path] = &put(hostile.path(), ["file".to_owned()])[..] else { unreachable!() };
-        let mut plain = std::fs::File::open(path).unwrap();
-        let duplicate = plain.try_clone().unwrap();
-        hostile.set("file read delay 2000").unwrap();
-        let before = hostile.count("read").unwrap().requests;
-        let read = std::thread::spawn(move || plain.read(&mut [0; 7]).map(|bytes| (bytes, plain)));
-        wait_for("the read", || hostile.count("read").unwrap().requests > before);
-        let mut kept = None;
-        let stall = longest_stall(async {
-            let mut file = File::from_fd(duplicate.into(), &engine);
-            AsyncSeekExt::seek(&mut file, SeekFrom::Start(3)).await.unwrap();
-            kept = Some(file.into_std().await.unwrap());
-        });
-        assert!(stall < 1000 * MS, "{kind}: the thread stood still for {stall:?}");
-        let (bytes, mut plain) = read.join().unwrap().unwrap();
-        assert_eq!((bytes, plain.stream_position().unwrap()), (7, 3));
     });
 }
 
