@@ -61,20 +61,22 @@ class AtomicWriteUnit(NamedTuple):
 
 
 class Turn:
-    """The lock of a file's position: operations on it follow each other, in order. `with` counts an
-    operation of several steps that needs no lock."""
+    """The lock of a file's position: operations on it follow each other, in order. `Steps` counts
+    operations that need no lock."""
 
-    __slots__ = ("_called", "_last", "_lock", "_then", "busy", "idle")
+    __slots__ = ("_called", "_ended", "_last", "_lock", "_then", "busy", "steps")
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self.busy = 0
-        """The number of operations that have or want the lock, and of those that `with` counts."""
-        self.idle = 0
-        """Iterators among them that wait for their caller, which may have forgotten them."""
+        """The number of operations that have or want the lock, and of those of several steps."""
+        self.steps: set[Steps] = set()
+        """Operations of several steps, of which each needs the descriptor."""
         # Operations are numbered as they are called. Those after the last are refused.
         self._called = 0
         self._last = sys.maxsize
+        # Whether operations that have or want the lock need the descriptor no more.
+        self._ended = False
         self._then: Callable[[], object] | None = None
 
     async def __aenter__(self) -> None:
@@ -89,35 +91,83 @@ class Turn:
 
     async def acquire(self) -> None:
         """Wait for the lock, also after `end`."""
-        self.__enter__()
+        self.busy += 1
         try:
             await self._lock.acquire()
         except BaseException:
-            self.__exit__()
+            self.leave()
             raise
 
     def release(self) -> None:
         """Leave the lock to the next."""
         self._lock.release()
-        self.__exit__()
+        self.leave()
 
-    def __enter__(self) -> None:
-        self.busy += 1
-
-    def __exit__(self, *_: object) -> None:
+    def leave(self) -> None:
+        """Count an operation no more."""
         self.busy -= 1
-        if self._then is not None and not self.busy:
+        self._check_left()
+
+    def end(self) -> None:
+        """Let operations that are called from now on raise ValueError, those that want the lock
+        when it is their turn."""
+        self._last = min(self._last, self._called)
+
+    @property
+    def ends(self) -> bool:
+        """Whether operations of several steps that are called now raise ValueError."""
+        return self._last < sys.maxsize
+
+    def end_idle(self) -> bool:
+        """Leave out iterators that wait for their caller. Return whether operations are left that
+        need the descriptor. For a close that has the lock: operations that were called before and
+        wanted it have ended, and later ones are refused."""
+        self._ended = True
+        self.steps = {one for one in self.steps if not one.idle}
+        return bool(self.steps)
+
+    def after_all(self, then: Callable[[], object]) -> None:
+        """Call a function when no operation is left that needs the descriptor, now if there is
+        none. Before `end_idle` each may need it."""
+        self._then = then
+        self._check_left()
+
+    def _check_left(self) -> None:
+        left = self.steps if self._ended else self.busy
+        if self._then is not None and not left:
             then, self._then = self._then, None
             then()
 
-    def end(self) -> None:
-        """Let operations that are called from now on raise ValueError when it is their turn."""
-        self._last = min(self._last, self._called)
 
-    def after_all(self, then: Callable[[], object]) -> None:
-        """Call a function when no operation is left, now if there is none."""
-        with self:
-            self._then = then
+class Steps:
+    """An operation of several steps that needs the descriptor until it ends, but not the lock."""
+
+    __slots__ = ("_turn", "idle")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self.idle = False
+        """Whether it is an iterator that waits for its caller, which may have forgotten it."""
+
+    def __enter__(self) -> Steps:
+        if self._turn.ends:
+            raise ValueError("I/O operation on closed file")
+        self.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._turn.steps.discard(self)
+        self._turn.leave()
+
+    def begin(self) -> None:
+        """Count it, also after `end`: for an operation that has the lock."""
+        self._turn.steps.add(self)
+        self._turn.busy += 1
+
+    def check(self) -> None:
+        """Raise ValueError if `end_idle` has left it out."""
+        if self not in self._turn.steps:
+            raise ValueError("I/O operation on closed file")
 
 
 class AsyncFile:
@@ -774,7 +824,7 @@ class AsyncFile:
         if self._loop is not get_running_loop() or not self._readable:
             self._check_readable()
         if size > _UNCHECKED:
-            with self._turn:
+            with Steps(self._turn):
                 return await self._read_there(operator.index(size), operator.index(offset))
         out = self._file.read_at(size, offset, size)
         return await wait(out) if type(out) is Operation else out
@@ -827,7 +877,7 @@ class AsyncFile:
         self._check_readable()
         asked = list(pairs_of_numbers(ranges))
         if out is None:
-            with self._turn:
+            with Steps(self._turn):
                 if any(offset + length > self._size for offset, length in asked):
                     self._size = (await self._stat()).st_size
                 return await run(self._file.read_ranges(asked, self._size))
@@ -847,7 +897,7 @@ class AsyncFile:
             raise ValueError("depth must be at least 1")
         pending: dict[asyncio.Future[Any], tuple[int, Operation]] = {}
         left = enumerate(pairs_of_numbers(ranges))
-        with self._turn:
+        with Steps(self._turn) as steps:
             try:
                 while True:
                     ready: list[tuple[int, bytes]] = []
@@ -855,6 +905,7 @@ class AsyncFile:
                         if (following := next(left, None)) is None:
                             break
                         number, (offset, length) = following
+                        steps.check()
                         started = self._file.read_at(length, offset, length)
                         if type(started) is Operation:
                             pending[started.future] = (number, started)
@@ -864,12 +915,12 @@ class AsyncFile:
                         if not pending:
                             return
                         ready = await _completed(pending)
-                    self._turn.idle += 1
+                    steps.idle = True
                     try:
                         for pair in ready:
                             yield pair
                     finally:
-                        self._turn.idle -= 1
+                        steps.idle = False
             finally:
                 for _, operation in pending.values():
                     drop(operation)
@@ -882,7 +933,7 @@ class AsyncFile:
         not to be repeated; write the data again.
         """
         self._check()
-        with self._turn:
+        with Steps(self._turn):
             await self.flush()
             await run(self._file.sync(data_only))
 
@@ -921,7 +972,7 @@ class AsyncFile:
         if any(offset < 0 or length < 0 for offset, length in asked):
             raise OverflowError("warm: negative numbers")
         ends = [(offset, min(offset + length, _LARGEST_POSITION)) for offset, length in asked]
-        with self._turn:
+        with Steps(self._turn):
             cached, read, failed = await run(
                 self._file.warm([pair for pair in ends if pair[0] < pair[1]])
             )
@@ -962,8 +1013,10 @@ class AsyncFile:
         """Write what was collected, and close the file. It does not sync. Closing again does
         nothing. OSError of either step; the file is closed nevertheless, also if it is cancelled:
         what was collected is then written without anybody who waits. Operations that were called
-        before end as usual; the descriptor is closed with the last of them. An iterator that waits
-        for its caller raises ValueError when it must read on, but not after a cancelled close."""
+        before end as usual. A `sync`, `sendfile`, `iter_ranges`, `read_ranges`, `warm` or `read_at`
+        of more than 1 MiB may end after this; the last of them closes the descriptor, and nobody
+        gets the error of that. An iterator that waits for its caller raises ValueError when it must
+        read on, but not after a cancelled close."""
         if self._detached:
             raise ValueError("raw stream has been detached")
         if self.closed:
@@ -978,7 +1031,7 @@ class AsyncFile:
                 finally:
                     if self._reading is not None:
                         self._reading.cancel()
-                    if self._turn.busy > self._turn.idle + 1:
+                    if self._turn.end_idle():
                         self._leave()
                     else:
                         # A write that goes on closes it at its end.
