@@ -568,22 +568,19 @@ class AsyncFile:
         if limit == 0:
             return b""
         ahead = self._take_ahead(len(self._ahead))
-        searched = 0
-        while True:
-            end = ahead.find(b"\n", searched) + 1
-            if not end and 0 <= limit <= len(ahead):
-                end = limit
-            if end:
-                break
+        end = ahead.find(b"\n") + 1
+        while not end and not 0 <= limit <= len(ahead):
             searched = len(ahead)
             if self._seekable:
                 ahead = await self._fill()
             else:
                 await self._gather(lambda count, last: self._wanted_of_line(limit, count, last))
                 ahead = self._ahead
-            if len(ahead) == searched:
-                end = searched
+            end = ahead.find(b"\n", searched) + 1
+            # What a terminal, or the next writer of a FIFO, gives after an end is not of this line.
+            if not self._seekable or len(ahead) == searched:
                 break
+        end = end or len(ahead)
         end = end if limit < 0 else min(end, limit)
         self._pos += end
         return ahead[:end]

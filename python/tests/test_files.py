@@ -628,6 +628,29 @@ async def test_opening_asks_no_server_of_a_file(
     assert set(calls) == {os.SEEK_CUR}
 
 
+@pytest.mark.parametrize("mode", ["rb", "r"])
+@pytest.mark.parametrize("call", ["readline", "readline(10)", "iteration"])
+async def test_a_line_ends_where_a_terminal_does(mode: str, call: str) -> None:
+    """What is typed after that is not of this line."""
+    keyboard, terminal = os.openpty()
+    try:
+        async with ringway.open(terminal, mode) as file:
+            calls = {
+                "readline": file.readline,
+                "readline(10)": lambda: file.readline(10),
+                "iteration": file.__anext__,
+            }
+            # The first end is that of the input so far, the second one that of the file.
+            os.write(keyboard, b"abc\x04\x04")
+            found: Any = await asyncio.wait_for(calls[call](), 5)
+            assert found == (b"abc" if mode == "rb" else "abc")
+            os.write(keyboard, b"def\n")
+            found = await asyncio.wait_for(calls[call](), 5)
+            assert found == (b"def\n" if mode == "rb" else "def\n")
+    finally:
+        os.close(keyboard)
+
+
 def filled_pipe(content: bytes) -> int:
     """The reading end of a pipe that a thread writes to."""
     reader, writer = os.pipe()
