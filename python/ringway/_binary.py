@@ -188,10 +188,10 @@ class AsyncFile:
         name: Any,
         mode: str,
         buffering: int,
+        kind: int,
         size: int,
-        end: int | None = None,
     ) -> None:
-        """`end` is where a file with `O_APPEND` ends: a server that were asked might not answer."""
+        """`kind` and `size` are the mode and the size of its `fstat`."""
         # On Windows this makes a number, and fails if the process has no more.
         number = file.fileno()
         self._file = file
@@ -207,15 +207,21 @@ class AsyncFile:
         # Closed but for its descriptor, which the last operation of the others closes.
         self._abandoned = False
         self._turn = Turn()
+        # (Windows has no such kind. What it is asked there is local.)
+        self._may_be_terminal = stat.S_ISCHR(kind) or sys.platform == "win32"
         # A hint, for reads of the rest.
         self._size: int = size
         self._pos: int = 0
         try:
-            from_end = self._appends and end is None
-            self._pos = os.lseek(number, 0, os.SEEK_END if from_end else os.SEEK_CUR)
+            if not self._appends:
+                self._pos = os.lseek(number, 0, os.SEEK_CUR)
+            elif stat.S_ISREG(kind):
+                # A descriptor without `O_APPEND` appends there. The server of a file that is asked
+                # for its end might not answer.
+                self._pos = os.lseek(number, size, os.SEEK_SET)
+            else:
+                self._pos = os.lseek(number, 0, os.SEEK_END)
             self._seekable = True
-            if self._appends and end is not None:
-                self._pos = end
         except OSError:
             self._seekable = False
         # A pipe with O_DIRECT is one of packets.
@@ -284,8 +290,9 @@ class AsyncFile:
     async def isatty(self) -> bool:
         """Return whether it is a terminal."""
         self._check_open()
-        # What has positions is none, and the server of a file might not answer.
-        return not self._seekable and os.isatty(self._file.fileno())
+        # The server of a regular file might not answer. A terminal may have positions: on some
+        # systems `lseek` succeeds.
+        return self._may_be_terminal and os.isatty(self._file.fileno())
 
     async def stat(self) -> os.stat_result:
         """Return what `os.fstat` returns. What `write` has buffered does not count."""
@@ -782,7 +789,7 @@ class AsyncFile:
         elif whence == os.SEEK_END:
             new = await self._end() + offset
         else:
-            new = os.lseek(self._file.fileno(), offset, whence)
+            new = await self._lseek(offset, whence)
         if new < 0:
             raise OSError(22, "Invalid argument: a position before the start", self._name)
         if new > _LARGEST_POSITION:
@@ -790,6 +797,21 @@ class AsyncFile:
         self._pos = new
         self._chunk = _FIRST_CHUNK
         return new
+
+    async def _lseek(self, offset: int, whence: int) -> int:
+        """Ask for data or a hole in a thread: the server of a file might not answer."""
+        from ._open import start_in_thread
+
+        # The thread may go on after its waiter was cancelled. The descriptor stays until then.
+        file, steps = self._file, Steps(self._turn)
+        steps.begin()
+        try:
+            asked = start_in_thread(lambda: os.lseek(file.fileno(), offset, whence))
+        except BaseException:
+            steps.__exit__()
+            raise
+        asked.add_done_callback(steps.__exit__)
+        return await asyncio.shield(asked)
 
     async def _end(self) -> int:
         """The offset of the end: of a device its size, which `fstat` does not have."""

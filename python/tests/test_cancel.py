@@ -701,6 +701,35 @@ async def test_a_close_of_a_pipe_waits_for_no_later_read() -> None:
     await close_of_reader(writer_fd)
 
 
+async def test_a_cancelled_question_for_data_keeps_the_descriptor(
+    lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that asks must not find another file there."""
+    begun, go = threading.Event(), threading.Event()
+
+    def lseek(fd: int, offset: int, whence: int, real: Any = os.lseek) -> int:
+        begun.set()
+        go.wait(10)
+        position: int = real(fd, offset, whence)
+        return position
+
+    file = await ringway.open(lines, "rb")
+    monkeypatch.setattr(os, "lseek", lseek)
+    seeking = asyncio.ensure_future(file.seek(10, os.SEEK_DATA))
+    while not begun.is_set():
+        await asyncio.sleep(0.001)
+    await cancelled(seeking)
+    assert await file.tell() == 0 and await file.read(4) == b"line"
+    await file.close()
+    assert file.closed and not file._file.closed
+    go.set()
+    for _ in range(500):
+        if file._file.closed:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the descriptor is still open")
+
+
 @pytest.mark.parametrize("text", [False, True])
 @pytest.mark.parametrize("hint", [-1, 1000])
 @pytest.mark.parametrize("kind", ["file", "pipe"])
