@@ -1047,19 +1047,26 @@ class AsyncFile:
             try:
                 try:
                     await self._flush()
-                finally:
-                    if self._reading is not None:
-                        self._reading.cancel()
-                    if self._turn.end_idle():
-                        self._leave()
-                    else:
-                        # A write that goes on closes it at its end.
-                        await run(self._file.close())
+                except Exception:
+                    await self._close_or_leave()
+                    raise
+                await self._close_or_leave()
             finally:
                 self._turn.release()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):
+            # (The latter of a task that is freed with its loop.)
             self._leave()
             raise
+
+    async def _close_or_leave(self) -> None:
+        """Close the descriptor, or leave that to operations that need it."""
+        if self._reading is not None:
+            self._reading.cancel()
+        if self._turn.end_idle():
+            self._leave()
+        else:
+            # A write that goes on closes it at its end.
+            await run(self._file.close())
 
     def _leave(self) -> None:
         """Leave the closing to the last of the operations that were called before."""

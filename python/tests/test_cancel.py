@@ -630,6 +630,33 @@ async def test_a_cancelled_close_leaves_operations_at_offsets(lines: Path) -> No
     assert file._file.closed
 
 
+async def test_an_iterator_goes_on_after_a_close_that_was_cancelled_in_its_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    file = await ringway.open(path, "r+b")
+    ranges = file.iter_ranges([(0, 5), (5, 5)], depth=1)
+    assert await ranges.__anext__() == (0, b"01234")
+    await file.write(b"x")
+
+    async def flush() -> None:
+        await asyncio.sleep(10)
+
+    monkeypatch.setattr(file, "_flush", flush)
+    closing = asyncio.ensure_future(file.close())
+    await asyncio.sleep(0)
+    await cancelled(closing)
+    assert file.closed and not file._file.closed
+    assert [pair async for pair in ranges] == [(1, b"56789")]
+    assert file._file.closed
+    for _ in range(200):
+        if path.read_bytes() == b"x123456789":
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("what was collected is not written")
+
+
 async def test_closes_of_several_tasks(tmp_path: Path) -> None:
     path = tmp_path / "file"
     file = await ringway.open(path, "wb")
