@@ -61,20 +61,22 @@ class AtomicWriteUnit(NamedTuple):
 
 
 class Turn:
-    """The lock of a file's position: operations on it follow each other, in order. `with` counts an
-    operation of several steps that needs no lock."""
+    """The lock of a file's position: operations on it follow each other, in order. `Steps` counts
+    operations that need no lock."""
 
-    __slots__ = ("_called", "_last", "_lock", "_then", "busy", "idle")
+    __slots__ = ("_called", "_ended", "_last", "_lock", "_then", "busy", "steps")
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self.busy = 0
-        """The number of operations that have or want the lock, and of those that `with` counts."""
-        self.idle = 0
-        """Iterators among them that wait for their caller, which may have forgotten them."""
+        """The number of operations that have or want the lock, and of those of several steps."""
+        self.steps: set[Steps] = set()
+        """Operations of several steps, of which each needs the descriptor."""
         # Operations are numbered as they are called. Those after the last are refused.
         self._called = 0
         self._last = sys.maxsize
+        # Whether operations that have or want the lock need the descriptor no more.
+        self._ended = False
         self._then: Callable[[], object] | None = None
 
     async def __aenter__(self) -> None:
@@ -89,35 +91,83 @@ class Turn:
 
     async def acquire(self) -> None:
         """Wait for the lock, also after `end`."""
-        self.__enter__()
+        self.busy += 1
         try:
             await self._lock.acquire()
         except BaseException:
-            self.__exit__()
+            self.leave()
             raise
 
     def release(self) -> None:
         """Leave the lock to the next."""
         self._lock.release()
-        self.__exit__()
+        self.leave()
 
-    def __enter__(self) -> None:
-        self.busy += 1
-
-    def __exit__(self, *_: object) -> None:
+    def leave(self) -> None:
+        """Count an operation no more."""
         self.busy -= 1
-        if self._then is not None and not self.busy:
+        self._check_left()
+
+    def end(self) -> None:
+        """Let operations that are called from now on raise ValueError, those that want the lock
+        when it is their turn."""
+        self._last = min(self._last, self._called)
+
+    @property
+    def ends(self) -> bool:
+        """Whether operations of several steps that are called now raise ValueError."""
+        return self._last < sys.maxsize
+
+    def end_idle(self) -> bool:
+        """Leave out iterators that wait for their caller. Return whether operations are left that
+        need the descriptor. For a close that has the lock: operations that were called before and
+        wanted it have ended, and later ones are refused."""
+        self._ended = True
+        self.steps = {one for one in self.steps if not one.idle}
+        return bool(self.steps)
+
+    def after_all(self, then: Callable[[], object]) -> None:
+        """Call a function when no operation is left that needs the descriptor, now if there is
+        none. Before `end_idle` each may need it."""
+        self._then = then
+        self._check_left()
+
+    def _check_left(self) -> None:
+        left = self.steps if self._ended else self.busy
+        if self._then is not None and not left:
             then, self._then = self._then, None
             then()
 
-    def end(self) -> None:
-        """Let operations that are called from now on raise ValueError when it is their turn."""
-        self._last = min(self._last, self._called)
 
-    def after_all(self, then: Callable[[], object]) -> None:
-        """Call a function when no operation is left, now if there is none."""
-        with self:
-            self._then = then
+class Steps:
+    """An operation of several steps that needs the descriptor until it ends, but not the lock."""
+
+    __slots__ = ("_turn", "idle")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self.idle = False
+        """Whether it is an iterator that waits for its caller, which may have forgotten it."""
+
+    def __enter__(self) -> Steps:
+        if self._turn.ends:
+            raise ValueError("I/O operation on closed file")
+        self.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._turn.steps.discard(self)
+        self._turn.leave()
+
+    def begin(self) -> None:
+        """Count it, also after `end`: for an operation that has the lock."""
+        self._turn.steps.add(self)
+        self._turn.busy += 1
+
+    def check(self) -> None:
+        """Raise ValueError if `end_idle` has left it out."""
+        if self not in self._turn.steps:
+            raise ValueError("I/O operation on closed file")
 
 
 class AsyncFile:
@@ -138,10 +188,10 @@ class AsyncFile:
         name: Any,
         mode: str,
         buffering: int,
+        kind: int,
         size: int,
-        end: int | None = None,
     ) -> None:
-        """`end` is where a file with `O_APPEND` ends: a server that were asked might not answer."""
+        """`kind` and `size` are the mode and the size of its `fstat`."""
         # On Windows this makes a number, and fails if the process has no more.
         number = file.fileno()
         self._file = file
@@ -157,15 +207,21 @@ class AsyncFile:
         # Closed but for its descriptor, which the last operation of the others closes.
         self._abandoned = False
         self._turn = Turn()
+        # (Windows has no such kind. What it is asked there is local.)
+        self._may_be_terminal = stat.S_ISCHR(kind) or sys.platform == "win32"
         # A hint, for reads of the rest.
         self._size: int = size
         self._pos: int = 0
         try:
-            from_end = self._appends and end is None
-            self._pos = os.lseek(number, 0, os.SEEK_END if from_end else os.SEEK_CUR)
+            if not self._appends:
+                self._pos = os.lseek(number, 0, os.SEEK_CUR)
+            elif stat.S_ISREG(kind):
+                # A descriptor without `O_APPEND` appends there. The server of a file that is asked
+                # for its end might not answer.
+                self._pos = os.lseek(number, size, os.SEEK_SET)
+            else:
+                self._pos = os.lseek(number, 0, os.SEEK_END)
             self._seekable = True
-            if self._appends and end is not None:
-                self._pos = end
         except OSError:
             self._seekable = False
         # A pipe with O_DIRECT is one of packets.
@@ -234,8 +290,9 @@ class AsyncFile:
     async def isatty(self) -> bool:
         """Return whether it is a terminal."""
         self._check_open()
-        # What has positions is none, and the server of a file might not answer.
-        return not self._seekable and os.isatty(self._file.fileno())
+        # The server of a regular file might not answer. A terminal may have positions: on some
+        # systems `lseek` succeeds.
+        return self._may_be_terminal and os.isatty(self._file.fileno())
 
     async def stat(self) -> os.stat_result:
         """Return what `os.fstat` returns. What `write` has buffered does not count."""
@@ -518,22 +575,19 @@ class AsyncFile:
         if limit == 0:
             return b""
         ahead = self._take_ahead(len(self._ahead))
-        searched = 0
-        while True:
-            end = ahead.find(b"\n", searched) + 1
-            if not end and 0 <= limit <= len(ahead):
-                end = limit
-            if end:
-                break
+        end = ahead.find(b"\n") + 1
+        while not end and not 0 <= limit <= len(ahead):
             searched = len(ahead)
             if self._seekable:
                 ahead = await self._fill()
             else:
                 await self._gather(lambda count, last: self._wanted_of_line(limit, count, last))
                 ahead = self._ahead
-            if len(ahead) == searched:
-                end = searched
+            end = ahead.find(b"\n", searched) + 1
+            # What a terminal, or the next writer of a FIFO, gives after an end is not of this line.
+            if not self._seekable or len(ahead) == searched:
                 break
+        end = end or len(ahead)
         end = end if limit < 0 else min(end, limit)
         self._pos += end
         return ahead[:end]
@@ -735,7 +789,7 @@ class AsyncFile:
         elif whence == os.SEEK_END:
             new = await self._end() + offset
         else:
-            new = os.lseek(self._file.fileno(), offset, whence)
+            new = await self._lseek(offset, whence)
         if new < 0:
             raise OSError(22, "Invalid argument: a position before the start", self._name)
         if new > _LARGEST_POSITION:
@@ -743,6 +797,21 @@ class AsyncFile:
         self._pos = new
         self._chunk = _FIRST_CHUNK
         return new
+
+    async def _lseek(self, offset: int, whence: int) -> int:
+        """Ask for data or a hole in a thread: the server of a file might not answer."""
+        from ._open import start_in_thread
+
+        # The thread may go on after its waiter was cancelled. The descriptor stays until then.
+        file, steps = self._file, Steps(self._turn)
+        steps.begin()
+        try:
+            asked = start_in_thread(lambda: os.lseek(file.fileno(), offset, whence))
+        except BaseException:
+            steps.__exit__()
+            raise
+        asked.add_done_callback(steps.__exit__)
+        return await asyncio.shield(asked)
 
     async def _end(self) -> int:
         """The offset of the end: of a device its size, which `fstat` does not have."""
@@ -774,7 +843,7 @@ class AsyncFile:
         if self._loop is not get_running_loop() or not self._readable:
             self._check_readable()
         if size > _UNCHECKED:
-            with self._turn:
+            with Steps(self._turn):
                 return await self._read_there(operator.index(size), operator.index(offset))
         out = self._file.read_at(size, offset, size)
         return await wait(out) if type(out) is Operation else out
@@ -827,7 +896,7 @@ class AsyncFile:
         self._check_readable()
         asked = list(pairs_of_numbers(ranges))
         if out is None:
-            with self._turn:
+            with Steps(self._turn):
                 if any(offset + length > self._size for offset, length in asked):
                     self._size = (await self._stat()).st_size
                 return await run(self._file.read_ranges(asked, self._size))
@@ -847,7 +916,7 @@ class AsyncFile:
             raise ValueError("depth must be at least 1")
         pending: dict[asyncio.Future[Any], tuple[int, Operation]] = {}
         left = enumerate(pairs_of_numbers(ranges))
-        with self._turn:
+        with Steps(self._turn) as steps:
             try:
                 while True:
                     ready: list[tuple[int, bytes]] = []
@@ -855,6 +924,7 @@ class AsyncFile:
                         if (following := next(left, None)) is None:
                             break
                         number, (offset, length) = following
+                        steps.check()
                         started = self._file.read_at(length, offset, length)
                         if type(started) is Operation:
                             pending[started.future] = (number, started)
@@ -864,12 +934,12 @@ class AsyncFile:
                         if not pending:
                             return
                         ready = await _completed(pending)
-                    self._turn.idle += 1
+                    steps.idle = True
                     try:
                         for pair in ready:
                             yield pair
                     finally:
-                        self._turn.idle -= 1
+                        steps.idle = False
             finally:
                 for _, operation in pending.values():
                     drop(operation)
@@ -882,7 +952,7 @@ class AsyncFile:
         not to be repeated; write the data again.
         """
         self._check()
-        with self._turn:
+        with Steps(self._turn):
             await self.flush()
             await run(self._file.sync(data_only))
 
@@ -921,7 +991,7 @@ class AsyncFile:
         if any(offset < 0 or length < 0 for offset, length in asked):
             raise OverflowError("warm: negative numbers")
         ends = [(offset, min(offset + length, _LARGEST_POSITION)) for offset, length in asked]
-        with self._turn:
+        with Steps(self._turn):
             cached, read, failed = await run(
                 self._file.warm([pair for pair in ends if pair[0] < pair[1]])
             )
@@ -962,8 +1032,10 @@ class AsyncFile:
         """Write what was collected, and close the file. It does not sync. Closing again does
         nothing. OSError of either step; the file is closed nevertheless, also if it is cancelled:
         what was collected is then written without anybody who waits. Operations that were called
-        before end as usual; the descriptor is closed with the last of them. An iterator that waits
-        for its caller raises ValueError when it must read on, but not after a cancelled close."""
+        before end as usual. A `sync`, `sendfile`, `iter_ranges`, `read_ranges`, `warm` or `read_at`
+        of more than 1 MiB may end after this; the last of them closes the descriptor, and nobody
+        gets the error of that. An iterator that waits for its caller raises ValueError when it must
+        read on, but not after a cancelled close."""
         if self._detached:
             raise ValueError("raw stream has been detached")
         if self.closed:
@@ -975,19 +1047,26 @@ class AsyncFile:
             try:
                 try:
                     await self._flush()
-                finally:
-                    if self._reading is not None:
-                        self._reading.cancel()
-                    if self._turn.busy > self._turn.idle + 1:
-                        self._leave()
-                    else:
-                        # A write that goes on closes it at its end.
-                        await run(self._file.close())
+                except Exception:
+                    await self._close_or_leave()
+                    raise
+                await self._close_or_leave()
             finally:
                 self._turn.release()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):
+            # (The latter of a task that is freed with its loop.)
             self._leave()
             raise
+
+    async def _close_or_leave(self) -> None:
+        """Close the descriptor, or leave that to operations that need it."""
+        if self._reading is not None:
+            self._reading.cancel()
+        if self._turn.end_idle():
+            self._leave()
+        else:
+            # A write that goes on closes it at its end.
+            await run(self._file.close())
 
     def _leave(self) -> None:
         """Leave the closing to the last of the operations that were called before."""

@@ -8,7 +8,7 @@ import errno
 import os
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISDIR
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, overload
 
@@ -176,13 +176,13 @@ async def _open(
     if "+" in mode:
         flags = flags & ~os.O_WRONLY | os.O_RDWR
     raw, stat = await _open_raw(file, flags, closefd, opener, caching)
-    by_path = opener is None and not isinstance(file, int)
-    end = stat[6] if by_path and S_ISREG(stat[0]) else None
-    return await wrap(raw, stat[6], file, mode, buffering, text, encoding, errors, newline, end)
+    status, size = stat[0], stat[6]
+    return await wrap(raw, status, size, file, mode, buffering, text, encoding, errors, newline)
 
 
 async def wrap(
     raw: _ringway.File,
+    kind: int,
     size: int,
     file: Any,
     mode: str,
@@ -191,12 +191,11 @@ async def wrap(
     encoding: str | None,
     errors: str | None,
     newline: str | None,
-    end: int | None = None,
 ) -> AsyncFile | AsyncTextFile:
-    """Return the file for one that is open, and of which `size` bytes are expected. `end` is that
-    of a file that was opened by its path for appending."""
+    """Return the file for one that is open; `kind` and `size` are the mode and the size of its
+    `fstat`."""
     try:
-        binary = AsyncFile(raw, file, mode, buffering, size, end)
+        binary = AsyncFile(raw, file, mode, buffering, kind, size)
     except BaseException:
         await run(raw.close())
         raise

@@ -8,7 +8,7 @@ import socket
 from collections import deque
 from typing import Any
 
-from ._binary import AsyncFile
+from ._binary import AsyncFile, Steps
 from ._engine import drop, run
 from ._ringway import Operation
 
@@ -78,7 +78,7 @@ async def _send(file: AsyncFile, offset: int, count: int | None, write: Any) -> 
     sent, at = 0, offset
     end = None if count is None else offset + count
     reads: deque[tuple[int, Any]] = deque()
-    with file._turn:
+    with Steps(file._turn):
         try:
             while True:
                 while len(reads) < _AHEAD and (end is None or at < end):

@@ -13,6 +13,7 @@ import tempfile as _tempfile
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from stat import S_IFREG
 from types import TracebackType
 from typing import Any
 
@@ -100,7 +101,7 @@ async def _file(
     except BaseException:
         _os.close(fd)
         raise
-    return await wrap(raw, 0, name, mode, buffering, text, encoding, None, newline)
+    return await wrap(raw, S_IFREG, 0, name, mode, buffering, text, encoding, None, newline)
 
 
 def _forget(name: Any) -> None:

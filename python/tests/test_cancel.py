@@ -630,6 +630,33 @@ async def test_a_cancelled_close_leaves_operations_at_offsets(lines: Path) -> No
     assert file._file.closed
 
 
+async def test_an_iterator_goes_on_after_a_close_that_was_cancelled_in_its_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    file = await ringway.open(path, "r+b")
+    ranges = file.iter_ranges([(0, 5), (5, 5)], depth=1)
+    assert await ranges.__anext__() == (0, b"01234")
+    await file.write(b"x")
+
+    async def flush() -> None:
+        await asyncio.sleep(10)
+
+    monkeypatch.setattr(file, "_flush", flush)
+    closing = asyncio.ensure_future(file.close())
+    await asyncio.sleep(0)
+    await cancelled(closing)
+    assert file.closed and not file._file.closed
+    assert [pair async for pair in ranges] == [(1, b"56789")]
+    assert file._file.closed
+    for _ in range(200):
+        if path.read_bytes() == b"x123456789":
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("what was collected is not written")
+
+
 async def test_closes_of_several_tasks(tmp_path: Path) -> None:
     path = tmp_path / "file"
     file = await ringway.open(path, "wb")
@@ -642,6 +669,92 @@ async def test_closes_of_several_tasks(tmp_path: Path) -> None:
     await asyncio.gather(closing[0], closing[2])
     await file.close()
     assert path.read_bytes() == b"kept"
+
+
+class FailsToClose:
+    """A file of the extension module whose close(2) fails, as of NFS."""
+
+    def __init__(self, file: Any) -> None:
+        self._closed = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._closed, name)
+
+    def close(self) -> None:
+        if not self._closed.closed:
+            self._closed.close()
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+
+@pytest.mark.parametrize("call", ["flush", "write", "sync", "truncate", "close", "read_ranges"])
+async def test_calls_after_a_close_take_no_error_from_it(tmp_path: Path, call: str) -> None:
+    """They are refused, or a second close; the descriptor is not left to them."""
+    (tmp_path / "file").touch()
+    file: Any = await ringway.open(tmp_path / "file", "r+b")
+    file._file = FailsToClose(file._file)
+    await file.write(b"x")
+    async with file._turn:
+        closing = asyncio.ensure_future(file.close())
+        await asyncio.sleep(0)
+        arguments = {"write": [b"late"], "read_ranges": [[(0, 1)]]}.get(call, [])
+        late = asyncio.ensure_future(getattr(file, call)(*arguments))
+        await asyncio.sleep(0)
+    with pytest.raises(OSError, match=os.strerror(errno.EDQUOT)):
+        await closing
+    assert file._file.closed
+    if call == "close":
+        await late
+    else:
+        with pytest.raises(ValueError, match="closed"):
+            await late
+
+
+async def test_a_close_of_a_pipe_waits_for_no_later_read() -> None:
+    reader_fd, writer_fd = os.pipe()
+    file = await ringway.open(reader_fd, "rb")
+    reading = asyncio.ensure_future(file.read(1))
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(file.close())
+    await asyncio.sleep(0)
+    late = [asyncio.ensure_future(file.read(1)) for _ in range(10)]
+    await asyncio.sleep(0)
+    os.write(writer_fd, b"x")
+    await closing
+    assert file._file.closed
+    assert await reading == b"x"
+    for one in late:
+        with pytest.raises(ValueError, match="closed"):
+            await one
+    await close_of_reader(writer_fd)
+
+
+async def test_a_cancelled_question_for_data_keeps_the_descriptor(
+    lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that asks must not find another file there."""
+    begun, go = threading.Event(), threading.Event()
+
+    def lseek(fd: int, offset: int, whence: int, real: Any = os.lseek) -> int:
+        begun.set()
+        go.wait(10)
+        position: int = real(fd, offset, whence)
+        return position
+
+    file = await ringway.open(lines, "rb")
+    monkeypatch.setattr(os, "lseek", lseek)
+    seeking = asyncio.ensure_future(file.seek(10, os.SEEK_DATA))
+    while not begun.is_set():
+        await asyncio.sleep(0.001)
+    await cancelled(seeking)
+    assert await file.tell() == 0 and await file.read(4) == b"line"
+    await file.close()
+    assert file.closed and not file._file.closed
+    go.set()
+    for _ in range(500):
+        if file._file.closed:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the descriptor is still open")
 
 
 @pytest.mark.parametrize("text", [False, True])
@@ -750,6 +863,38 @@ async def test_an_iterator_that_waits_for_its_caller_does_not_keep_the_file_open
     assert file._file.closed
     with pytest.raises(ValueError, match="closed"):
         await ranges.__anext__()
+
+
+async def test_an_iterator_that_waits_keeps_no_file_open_that_another_operation_needs(
+    lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last of the other operations closes it; the iterator is not the last, also if it goes on
+    meanwhile."""
+    for goes_on in (False, True):
+        file = await ringway.open(lines, "rb")
+        ranges = file.iter_ranges([(0, 5), (5, 5)], depth=1)
+        await ranges.__anext__()
+        stat, go = file._stat, asyncio.Event()
+
+        async def late_stat(stat: Any = stat, go: asyncio.Event = go) -> os.stat_result:
+            await go.wait()
+            result: os.stat_result = await stat()
+            return result
+
+        monkeypatch.setattr(file, "_stat", late_stat)
+        reading = asyncio.ensure_future(file.read_at(2 << 20, 0))
+        await asyncio.sleep(0)
+        await file.close()
+        assert file.closed and not file._file.closed
+        if goes_on:
+            with pytest.raises(ValueError, match="closed"):
+                await ranges.__anext__()
+        go.set()
+        assert await reading == lines.read_bytes()
+        assert file._file.closed
+        if not goes_on:
+            with pytest.raises(ValueError, match="closed"):
+                await ranges.__anext__()
 
 
 @pytest.mark.parametrize("call", ["iter_ranges", "sendfile"])

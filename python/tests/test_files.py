@@ -544,7 +544,7 @@ async def test_a_file_without_a_number_is_refused() -> None:
     closed = []
     full: Any = SimpleNamespace(direct=False, fileno=fileno, close=lambda: closed.append(True))
     with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
-        await wrap(full, 0, "name", "rb", -1, False, None, None, None)
+        await wrap(full, 0, 0, "name", "rb", -1, False, None, None, None)
     assert closed == [True]
 
 
@@ -625,7 +625,84 @@ async def test_opening_asks_no_server_of_a_file(
         await file.write(b"more")
         await file.flush()
         assert await file.tell() == size + 4
-    assert set(calls) == {os.SEEK_CUR}
+    for closefd in (True, False):
+        fd = os.open(lines, os.O_WRONLY)
+        async with ringway.open(fd, "ab", closefd=closefd) as file:
+            assert await file.tell() == size + 4
+            # The descriptor itself does not append.
+            assert await file.write(b"tail") == 4
+        lines.write_bytes(lines.read_bytes().removesuffix(b"tail"))
+        if not closefd:
+            os.close(fd)
+    async with ringway.open(lines, "a", opener=os.open) as text:
+        await text.write("end")
+    assert lines.read_bytes().endswith(b"moreend")
+    assert set(calls) == {os.SEEK_CUR, os.SEEK_SET}
+
+
+async def test_data_and_holes_are_asked_for_in_a_thread(
+    lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of FUSE or NFS is asked for them."""
+    threads = {}
+
+    def lseek(fd: int, offset: int, whence: int, real: Any = os.lseek) -> int:
+        threads[whence] = threading.get_ident()
+        position: int = real(fd, offset, whence)
+        return position
+
+    size = lines.stat().st_size
+    async with ringway.open(lines, "rb") as file:
+        monkeypatch.setattr(os, "lseek", lseek)
+        assert await file.seek(5, os.SEEK_DATA) == 5 == await file.tell()
+        assert await file.read(3) == lines.read_bytes()[5:8]
+        assert await file.seek(0, os.SEEK_HOLE) == size == await file.tell()
+        with pytest.raises(OSError) as raised:
+            await file.seek(size, os.SEEK_DATA)
+        assert raised.value.errno == errno.ENXIO
+        assert await file.tell() == size
+    assert set(threads) == {os.SEEK_DATA, os.SEEK_HOLE}
+    assert threading.get_ident() not in threads.values()
+
+
+@pytest.mark.parametrize("mode", ["rb", "r"])
+@pytest.mark.parametrize("call", ["readline", "readline(10)", "iteration"])
+async def test_a_line_ends_where_a_terminal_does(mode: str, call: str) -> None:
+    """What is typed after that is not of this line."""
+    keyboard, terminal = os.openpty()
+    try:
+        async with ringway.open(terminal, mode) as file:
+            calls = {
+                "readline": file.readline,
+                "readline(10)": lambda: file.readline(10),
+                "iteration": file.__anext__,
+            }
+            # The first end is that of the input so far, the second one that of the file.
+            os.write(keyboard, b"abc\x04\x04")
+            found: Any = await asyncio.wait_for(calls[call](), 5)
+            assert found == (b"abc" if mode == "rb" else "abc")
+            os.write(keyboard, b"def\n")
+            found = await asyncio.wait_for(calls[call](), 5)
+            assert found == (b"def\n" if mode == "rb" else "def\n")
+    finally:
+        os.close(keyboard)
+
+
+@pytest.mark.parametrize("has_positions", [False, True])
+async def test_a_terminal_is_one(has_positions: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it has positions, as on some systems. Text is then written line by line."""
+    keyboard, terminal = os.openpty()
+    if has_positions:
+        monkeypatch.setattr(os, "lseek", lambda *_: 0)
+    try:
+        async with ringway.open(os.dup(terminal), "rb") as file:
+            assert await file.isatty() and await file.seekable() == has_positions
+        async with ringway.open(terminal, "w") as text:
+            assert await text.isatty() and text.line_buffering
+        async with ringway.open("/dev/null", "rb") as null:
+            assert not await null.isatty()
+    finally:
+        os.close(keyboard)
 
 
 def filled_pipe(content: bytes) -> int:
