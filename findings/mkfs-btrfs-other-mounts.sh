@@ -2,7 +2,7 @@
 # Expected: mkfs.btrfs looks at the file or device that it is given, and at mounted devices only to
 # see that this one is not among them. What is mounted elsewhere does not matter to it.
 #
-# Found (btrfs-progs 6.2, bindfs 1.14.7, Linux 6.18.44): while one loop device is mounted whose image
+# Found (btrfs-progs 6.2, bindfs 1.14.7, Linux 6.18.44): while a loop device is mounted whose image
 # is on a FUSE file system without a server, mkfs.btrfs makes no file system in any new image,
 # wherever that is: "cannot check mount status of IMAGE: Transport endpoint is not connected".
 # mkfs.ext4 works beside it, and mkfs.btrfs again once that device is unmounted. An image that holds

@@ -457,6 +457,9 @@ impl File {
     /// Whether the file is known to need no other program and no other machine. (Pipes and sockets
     /// need none.)
     pub fn is_local(&self) -> bool {
+        if cfg!(ringway_linux) && self.traits().kind == FileKind::Storage {
+            return self.placement().has(Placement::LOCAL);
+        }
         self.inner.is_local()
     }
 

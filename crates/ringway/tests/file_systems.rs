@@ -6,7 +6,7 @@
 mod common;
 
 use common::mounted::Mounted;
-use common::{block_on_timed, build_or_skip, on_each_backend, skip};
+use common::{block_on_timed, build_or_skip, on_each_backend, poll_once, skip};
 use futures::executor::block_on;
 use futures::future::join_all;
 use ringway::fs::{File, OpenOptions};
@@ -15,6 +15,7 @@ use ringway_hostile::Hostile;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::pin::pin;
 use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -98,6 +99,26 @@ fn a_size_that_is_not_true_limits_nothing() {
                 assert!(bytes == content());
             });
         }
+    });
+}
+
+/// A server may take only writes that follow each other.
+#[test]
+fn a_writer_has_one_write_in_flight() {
+    on_each("writer", &[], |engine, hostile| {
+        let file = block_on(open(engine, hostile, false));
+        let mut writer = file.writer().chunk(4096).write_behind(8);
+        hostile.set("clear\nfile write freeze").unwrap();
+        let content = content();
+        {
+            let mut writes = pin!(writer.write_all(&content));
+            assert!(poll_once(writes.as_mut()).is_pending());
+            assert_eq!(engine.stats().counts.in_flight, 1);
+            hostile.set("file write thaw").unwrap();
+            block_on(writes).unwrap();
+        }
+        block_on(writer.flush()).unwrap();
+        assert!(fs::read(hostile.backing().join("file")).unwrap() == content);
     });
 }
 

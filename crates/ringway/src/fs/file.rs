@@ -500,7 +500,7 @@ impl File {
     ///
     /// Errors: those of [`close`](Self::close), as [`op::errno_of_written`] has them.
     pub(super) async fn end(self) -> io::Result<()> {
-        if self.core().is_local() {
+        if self.is_local() {
             return Ok(());
         }
         self.close().await.or_else(|error| match error.raw_os_error().map(op::errno_of_written) {
@@ -618,6 +618,11 @@ impl File {
 
     pub(super) fn claimed(&self) -> &AtomicBool {
         &self.claimed
+    }
+
+    /// Whether the file is known to need no other program and no other machine.
+    pub(crate) fn is_local(&self) -> bool {
+        self.core().is_local()
     }
 
     pub(super) fn core(&self) -> &CoreFile {
