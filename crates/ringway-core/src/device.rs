@@ -195,7 +195,8 @@ pub(crate) fn is_nvme_generic(path: &Path) -> bool {
 pub(crate) struct FileFacts {
     pub direct: DirectIo,
     /// Whether the device's driver takes memory in whole pages only, and does not refuse others.
-    pub takes_whole_pages: bool,
+    /// `None`: that could not be read now.
+    pub takes_whole_pages: Option<bool>,
     pub atomic_write: Option<AtomicWriteUnit>,
     /// Whether it is a block device.
     pub is_block_device: bool,
@@ -224,7 +225,7 @@ impl FileFacts {
         let Ok(inode) = inode else {
             return Self {
                 direct: alignment.unwrap_or(DirectIo { supported: false, ..ASSUMED_ALIGNMENT }),
-                takes_whole_pages: false,
+                takes_whole_pages: Some(false),
                 atomic_write,
                 is_block_device: false,
                 block,
@@ -241,20 +242,30 @@ impl FileFacts {
         // A character device reports no alignment.
         let alignment = alignment.filter(|_| inode.kind != StorageKind::Character);
         let direct = alignment.unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size()));
-        let holder = || match inode.kind {
-            StorageKind::Block => disk_sequence(fd).map(Holder::Disk),
-            _ => statx
-                .filter(|statx| statx.stx_mask & StatxMask::UNIQUE_MOUNT != 0)
-                .map(|statx| Holder::Mount(statx.stx_mnt_id)),
+        let holder = || {
+            // (Before 5.15, what is asked for the number of a disk would reach its driver.)
+            let statx = statx.filter(|statx| statx.stx_mask & StatxMask::UNIQUE_MOUNT != 0)?;
+            match inode.kind {
+                StorageKind::Block => disk_sequence(fd).map(Holder::Disk),
+                _ => Some(Holder::Mount(statx.stx_mnt_id)),
+            }
         };
         let takes_whole_pages =
-            device.as_ref().is_some_and(|device| device.takes_whole_pages(holder));
-        let direct = if takes_whole_pages { in_whole_pages(direct) } else { direct };
+            device.as_ref().map_or(Some(false), |device| device.takes_whole_pages(holder));
+        let direct = match takes_whole_pages {
+            Some(false) => direct,
+            Some(true) | None => in_whole_pages(direct),
+        };
         // (The device of a directory only serves to derive the alignment.)
         let device = device.filter(|_| inode.kind != StorageKind::Directory);
         let is_block_device = inode.kind == StorageKind::Block;
         Self { direct, takes_whole_pages, atomic_write, is_block_device, block, device, namespace }
     }
+}
+
+/// Whether another try may succeed, so that nothing is concluded.
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EINTR))
 }
 
 /// The alignment that the kernel reports for this file.

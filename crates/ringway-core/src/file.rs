@@ -527,7 +527,8 @@ impl File {
 
     /// Whether the device's driver takes memory in whole pages only, and does not refuse others.
     pub(crate) fn takes_whole_pages(&self) -> bool {
-        self.facts().takes_whole_pages
+        let known = self.facts().takes_whole_pages;
+        known.or_else(|| FileFacts::of(self.borrow()).takes_whole_pages).unwrap_or(true)
     }
 
     pub(crate) fn is_block_device(&self) -> bool {

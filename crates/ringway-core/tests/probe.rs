@@ -16,7 +16,7 @@ use common::{
 use ringway_core::device::LocalMounts;
 use ringway_core::probe::{self, Machine, UringSupport};
 use ringway_core::refusal::{Feature, Refusal};
-use ringway_core::{Arena, BackendKind, Options, op};
+use ringway_core::{AlignedBuffer, Arena, BackendKind, Buffer, OpenOptions, Options, op};
 use std::env;
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -560,19 +560,47 @@ fn facts_that_cannot_be_read_now_are_read_later() {
             assert_eq!(queue.reap(1).unwrap().next().unwrap().result, Ok(100));
             queue.stats().to_threads - before
         };
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: both calls take one live value.
-        let mut set = |most: Option<u64>| unsafe {
-            assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
-            limit.rlim_cur = most.unwrap_or(limit.rlim_max);
-            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
-        };
         let file = open();
-        set(Some(0));
+        set_descriptors(Some(0));
         assert_eq!(LocalMounts::read().unwrap_err().raw_os_error(), Some(libc::EMFILE));
         on_threads(&file);
-        set(None);
+        set_descriptors(None);
         LocalMounts::read().unwrap();
         assert_eq!(on_threads(&file), on_threads(&open()));
     });
+}
+
+/// The same of what a device's driver needs: a disk is not taken for zram.
+#[test]
+fn a_driver_that_cannot_be_looked_up_now_is_looked_up_later() {
+    in_child("a_driver_that_cannot_be_looked_up_now_is_looked_up_later", || {
+        let mut queue = Options::new().backend(BackendKind::Threads).build().unwrap();
+        let path = env::current_exe().unwrap();
+        let open = |file: &mut OpenOptions| file.read(true).direct(true).open(&path);
+        let file = match open(&mut OpenOptions::new()) {
+            Ok(file) => file,
+            Err(error) => return println!("skipped: no direct I/O here: {error}"),
+        };
+        let mut read = |file: &ringway_core::File| {
+            let memory = AlignedBuffer::new(2 * 4096, 4096);
+            let push = queue.push(op::read(file, Buffer::from(memory).slice(512..1024), 0));
+            push.map(|_| queue.reap(1).unwrap().next().unwrap().result)
+        };
+        set_descriptors(Some(0));
+        let _refused_or_not = read(&file);
+        set_descriptors(None);
+        let result = read(&file).expect("what is not known is looked up again");
+        assert_eq!(read(&open(&mut OpenOptions::new()).unwrap()).unwrap(), result);
+    });
+}
+
+/// Sets how many descriptors the process may have; all that it could have if `None`.
+fn set_descriptors(most: Option<u64>) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls take one live value.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+        limit.rlim_cur = most.unwrap_or(limit.rlim_max);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+    }
 }

@@ -1,5 +1,6 @@
 //! Block devices as sysfs describes them, and whether one is in use.
 
+use super::is_transient;
 use super::mounts::{Mounts, unescape};
 use std::ffi::OsStr;
 use std::fmt;
@@ -116,7 +117,11 @@ pub(super) fn takes_whole_pages(major: u32, minor: u32) -> io::Result<bool> {
     if is_plain(major) {
         return Ok(false);
     }
-    match Driver::of(major, &fs::read_to_string("/proc/devices").unwrap_or_default()) {
+    let drivers = match fs::read_to_string("/proc/devices") {
+        Err(error) if is_transient(&error) => return Err(error),
+        drivers => drivers.unwrap_or_default(),
+    };
+    match Driver::of(major, &drivers) {
         Driver::Zram => Ok(true),
         Driver::Plain => {
             PLAIN.insert(major);
@@ -277,8 +282,9 @@ pub fn block_device_in_use(path: impl AsRef<Path>) -> io::Result<Option<String>>
     }
     let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
     let nodes = DeviceNode::all(Path::new(BY_NUMBER), number);
+    let mounts = Mounts::of_this_thread()?;
     let statx = find_holder(&nodes)
-        .or_else(|| find_mount(&nodes, &Mounts::of_this_thread().ok()?))
+        .or_else(|| find_mount(&nodes, &mounts))
         .or_else(|| find_swap(&nodes, &fs::read("/proc/swaps").unwrap_or_default()));
     if statx.is_some() {
         return Ok(statx);

@@ -37,7 +37,7 @@ pub(crate) fn atomic_write_unit(_: BorrowedFd<'_>) -> Option<AtomicWriteUnit> {
 pub(crate) struct FileFacts {
     pub direct: DirectIo,
     /// None is known that does.
-    pub takes_whole_pages: bool,
+    pub takes_whole_pages: Option<bool>,
     /// Linux alone has untorn writes.
     pub atomic_write: Option<AtomicWriteUnit>,
     pub is_block_device: bool,
@@ -50,7 +50,7 @@ impl FileFacts {
         let direct = DirectIo { supported: cfg!(unix), ..ASSUMED_ALIGNMENT };
         Self {
             direct,
-            takes_whole_pages: false,
+            takes_whole_pages: Some(false),
             atomic_write: None,
             is_block_device: false,
             device: None,

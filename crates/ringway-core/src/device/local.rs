@@ -68,8 +68,11 @@ impl LocalMounts {
     fn has_layers(&self, overlay: &MountInfo, is_no_link: impl Fn(&Path) -> bool) -> bool {
         let is_layer =
             |name: &[u8]| matches!(name, b"lowerdir" | b"lowerdir+" | b"datadir+" | b"upperdir");
+        // (It is on the way to each of them.)
+        let is_root_local = matches!(self.points.get(&b"/"[..]), Some(Some(_)));
         let is_certain = |path: &Path| {
-            self.of_path(path).is_some_and(|id| id != overlay.id())
+            is_root_local
+                && self.of_path(path).is_some_and(|id| id != overlay.id())
                 && path.ancestors().filter(|place| *place != Path::new("/")).all(|place| {
                     // (Nobody looks at a place that is not local, which may take long.)
                     self.of_path(place).is_some() && is_no_link(place)

@@ -1,6 +1,6 @@
 //! The mounts of this process: unlike `statfs(2)` they tell ext2 from ext4 and name the device.
 
-use crate::sys::libc;
+use super::is_transient;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -60,10 +60,8 @@ impl Mounts {
     pub(super) fn of_this_thread() -> io::Result<Self> {
         match fs::read("/proc/thread-self/mountinfo") {
             Ok(text) => Ok(Self::parse(&text)),
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EINTR) => Err(error),
-                _ => Ok(Self(Vec::new())),
-            },
+            Err(error) if is_transient(&error) => Err(error),
+            Err(_) => Ok(Self(Vec::new())),
         }
     }
 

@@ -9,7 +9,7 @@
 //! [`File`](crate::File) for each operation would read it for each: whether the driver takes whole
 //! pages only.
 
-use super::block;
+use super::{block, is_transient};
 use crate::lookup::Lookup;
 use crate::submit_waits::system::statx;
 use crate::sys::{RawFd, libc};
@@ -101,20 +101,27 @@ impl Device {
     }
 
     /// Whether its driver takes whole pages only ([`AlignmentSource::Driver`]). `holder` finds what
-    /// the file at hand is on.
+    /// the file at hand is on. `None`: that cannot be read now.
     ///
     /// [`AlignmentSource::Driver`]: super::AlignmentSource::Driver
-    pub(super) fn takes_whole_pages(&self, holder: impl FnOnce() -> Option<Holder>) -> bool {
-        *self.whole_pages.get_or_look_up(|| {
-            let Some((major, minor)) = self.number() else { return false };
-            if block::is_plain(major) {
-                return false;
-            }
-            let key = holder().map(|holder| (holder, (major, minor)));
-            WHOLE_PAGES
-                .of(key, || block::takes_whole_pages(major, minor))
-                .unwrap_or_else(|error| block::assumed_whole_pages(&error))
-        })
+    pub(super) fn takes_whole_pages(
+        &self,
+        holder: impl FnOnce() -> Option<Holder>,
+    ) -> Option<bool> {
+        if let Some(known) = self.whole_pages.get() {
+            return Some(*known);
+        }
+        let Some((major, minor)) = self.number() else { return Some(false) };
+        if block::is_plain(major) {
+            return Some(false);
+        }
+        let key = holder().map(|holder| (holder, (major, minor)));
+        let found = match WHOLE_PAGES.of(key, || block::takes_whole_pages(major, minor)) {
+            Ok(found) => found,
+            Err(error) if is_transient(&error) => return None,
+            Err(error) => block::assumed_whole_pages(&error),
+        };
+        Some(*self.whole_pages.get_or_look_up(|| found))
     }
 
     /// Whether the device polls for completions; `None` if unknown. Opens one sysfs file.

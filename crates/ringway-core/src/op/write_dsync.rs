@@ -92,11 +92,15 @@ impl SubmissionForms for WriteDsync {
         // A filter may refuse the call. (The C library then replaces ENOSYS by EOPNOTSUPP.) A
         // server may answer that too, to the sync after it has taken the bytes.
         let refused = [libc::ENOSYS, libc::EOPNOTSUPP, libc::EPERM];
-        if cfg!(ringway_linux)
-            && refused.map(|errno| -i64::from(errno)).contains(&result)
-            && self.is_refused_without_bytes()
-        {
+        if !cfg!(ringway_linux) || !refused.map(|errno| -i64::from(errno)).contains(&result) {
+            return result;
+        }
+        if self.is_refused_without_bytes() {
             return self.write_and_sync();
+        }
+        // A driver that knows no such flag has no data either that a sync could lose.
+        if result != -i64::from(libc::EPERM) && Traits::of(self.0.fd).kind == FileKind::Device {
+            return self.0.call();
         }
         result
     }
@@ -104,11 +108,8 @@ impl SubmissionForms for WriteDsync {
 
 impl WriteDsync {
     /// Whether the call fails where it does nothing: with bytes, the file system would be asked.
-    /// (Drivers of character devices may refuse the flag, which a call without bytes does not show.
-    /// They have no data that a sync could lose.)
     fn is_refused_without_bytes(&self) -> bool {
-        Traits::of(self.0.fd).kind == FileKind::Device
-            || Write { len: 0, ..self.0 }.call_with(libc::RWF_DSYNC) < 0
+        Write { len: 0, ..self.0 }.call_with(libc::RWF_DSYNC) < 0
     }
 
     /// The same in two calls.
