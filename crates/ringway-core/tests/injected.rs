@@ -259,7 +259,7 @@ calls! {
     pipes: SYS_pipe2, &[libc::EMFILE], &[(0, 1, false), (0, 2, false)];
     preadv2_refused: SYS_preadv2, REFUSED, ALL;
     preadv2: SYS_preadv2, &[libc::EAGAIN, libc::EINTR], SOME;
-    pwritev2_refused: SYS_pwritev2, REFUSED, ALL;
+    pwritev2_refused: SYS_pwritev2, REFUSED, &[(0, FOR_EVER, false), (0, FOR_EVER, true)];
     pwritev2: SYS_pwritev2, &[libc::EAGAIN, libc::EINTR], SOME;
     pread: SYS_pread64, &[libc::EINTR], SOME;
     pwrite: SYS_pwrite64, &[libc::EINTR], SOME;

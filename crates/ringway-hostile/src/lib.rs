@@ -13,6 +13,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use tempfile::TempDir;
 
 /// The name of the file that takes rules.
@@ -126,9 +127,19 @@ impl Drop for Hostile {
     }
 }
 
-/// The path of the server. Cargo builds it for `cargo test --workspace`; where only another crate's
-/// tests were built, it is built here.
+/// The path of the server. It is looked up once: for a thread with mounts of its own, the path of
+/// this program may be out of reach.
 fn program() -> io::Result<PathBuf> {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    match PROGRAM.get() {
+        Some(known) => Ok(known.clone()),
+        None => find_program().map(|found| PROGRAM.get_or_init(|| found).clone()),
+    }
+}
+
+/// Cargo builds the server for `cargo test --workspace`; where only another crate's tests were
+/// built, it is built here.
+fn find_program() -> io::Result<PathBuf> {
     if let Some(path) = std::env::var_os("RINGWAY_HOSTILE_FS") {
         return Ok(path.into());
     }

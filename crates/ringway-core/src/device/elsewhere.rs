@@ -12,7 +12,6 @@ use crate::sys::{Number, libc};
 use alignment::ASSUMED_ALIGNMENT;
 pub use alignment::{AlignmentSource, DirectIo};
 pub use atomic_write::AtomicWriteUnit;
-#[cfg(unix)]
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
