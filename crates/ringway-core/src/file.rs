@@ -531,7 +531,9 @@ impl File {
         known.or_else(|| FileFacts::of(self.borrow()).takes_whole_pages).unwrap_or(true)
     }
 
-    pub(crate) fn is_block_device(&self) -> bool {
+    /// Whether it is a block device. The first call may block for some short system calls, and
+    /// waits for no server.
+    pub fn is_block_device(&self) -> bool {
         self.facts().is_block_device
     }
 

@@ -109,7 +109,7 @@ fn a_writer_has_one_write_in_flight() {
         let file = block_on(open(engine, hostile, false));
         let mut writer = file.writer().chunk(4096).write_behind(8);
         hostile.set("clear\nfile write freeze").unwrap();
-        let content = content();
+        let content = vec![9; LEN];
         {
             let mut writes = pin!(writer.write_all(&content));
             assert!(poll_once(writes.as_mut()).is_pending());

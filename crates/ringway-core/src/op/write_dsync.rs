@@ -95,14 +95,13 @@ impl SubmissionForms for WriteDsync {
         if !cfg!(ringway_linux) || !refused.map(|errno| -i64::from(errno)).contains(&result) {
             return result;
         }
-        if self.is_refused_without_bytes() {
-            return self.write_and_sync();
+        let is_device = Traits::of(self.0.fd).kind == FileKind::Device;
+        match self.is_refused_without_bytes() {
+            true if !is_device => self.write_and_sync(),
+            false if !is_device || result == -i64::from(libc::EPERM) => result,
+            // The driver of a device has no data that a sync could lose, and may know no sync.
+            _ => self.0.call(),
         }
-        // A driver that knows no such flag has no data either that a sync could lose.
-        if result != -i64::from(libc::EPERM) && Traits::of(self.0.fd).kind == FileKind::Device {
-            return self.0.call();
-        }
-        result
     }
 }
 

@@ -621,8 +621,14 @@ impl File {
     }
 
     /// Whether the file is known to need no other program and no other machine.
-    pub(crate) fn is_local(&self) -> bool {
+    pub(super) fn is_local(&self) -> bool {
         self.core().is_local()
+    }
+
+    /// Whether writes may arrive in another order than they are made: some servers take only those
+    /// that follow each other.
+    pub(crate) fn takes_any_order(&self) -> bool {
+        self.is_local() || self.core().is_block_device()
     }
 
     pub(super) fn core(&self) -> &CoreFile {

@@ -131,8 +131,9 @@ impl Writer {
     /// The writer uses at most `chunk` times (this + 1) bytes of memory, and after an error the
     /// rest of the [`write_all`](Self::write_all) that met it. Default 4.
     ///
-    /// On FUSE and network file systems one chunk at a time is in flight, whatever is set here:
-    /// some of their servers take only writes that follow each other.
+    /// On Linux, where the file is not known to be local (on FUSE and network file systems), one
+    /// chunk at a time is in flight, whatever is set here: some servers take only writes that
+    /// follow each other.
     pub fn write_behind(mut self, chunks: usize) -> Self {
         self.depth = chunks.clamp(1, MAX_DEPTH);
         self
@@ -485,7 +486,11 @@ impl Writer {
     /// How many writes may be in flight besides one that starts. None where a server may take only
     /// what comes in order.
     fn max_others(&self) -> usize {
-        if self.write_behind.truncates() || !self.file.is_local() { 0 } else { self.depth - 1 }
+        if self.write_behind.truncates() || !self.file.takes_any_order() {
+            0
+        } else {
+            self.depth - 1
+        }
     }
 
     /// Submits the collected bytes.
