@@ -198,8 +198,6 @@ pub(crate) struct FileFacts {
     /// `None`: that could not be read now.
     pub takes_whole_pages: Option<bool>,
     pub atomic_write: Option<AtomicWriteUnit>,
-    /// Whether it is a block device.
-    pub is_block_device: bool,
     /// Bytes of the file system's block; 0 if unknown.
     pub block: u32,
     /// The device of a regular file or block device.
@@ -227,7 +225,6 @@ impl FileFacts {
                 direct: alignment.unwrap_or(DirectIo { supported: false, ..ASSUMED_ALIGNMENT }),
                 takes_whole_pages: Some(false),
                 atomic_write,
-                is_block_device: false,
                 block,
                 device: None,
                 namespace: None,
@@ -258,8 +255,7 @@ impl FileFacts {
         };
         // (The device of a directory only serves to derive the alignment.)
         let device = device.filter(|_| inode.kind != StorageKind::Directory);
-        let is_block_device = inode.kind == StorageKind::Block;
-        Self { direct, takes_whole_pages, atomic_write, is_block_device, block, device, namespace }
+        Self { direct, takes_whole_pages, atomic_write, block, device, namespace }
     }
 }
 

@@ -531,10 +531,13 @@ impl File {
         known.or_else(|| FileFacts::of(self.borrow()).takes_whole_pages).unwrap_or(true)
     }
 
-    /// Whether it is a block device. The first call may block for some short system calls, and
-    /// waits for no server.
+    /// Whether it is a block device. Each call blocks for a short system call, and waits for no
+    /// server.
     pub fn is_block_device(&self) -> bool {
-        self.facts().is_block_device
+        #[cfg(unix)]
+        return mode(self.fd()).is_some_and(|mode| mode & libc::S_IFMT == libc::S_IFBLK);
+        #[cfg(windows)]
+        false
     }
 
     /// Bytes of the largest request that the device takes without splitting it; `None` if unknown.

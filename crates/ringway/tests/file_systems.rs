@@ -107,6 +107,7 @@ fn a_size_that_is_not_true_limits_nothing() {
 fn a_writer_has_one_write_in_flight() {
     on_each("writer", &[], |engine, hostile| {
         let file = block_on(open(engine, hostile, false));
+        let opens = hostile.count("open").unwrap().requests;
         let mut writer = file.writer().chunk(4096).write_behind(8);
         hostile.set("clear\nfile write freeze").unwrap();
         let content = vec![9; LEN];
@@ -114,6 +115,8 @@ fn a_writer_has_one_write_in_flight() {
             let mut writes = pin!(writer.write_all(&content));
             assert!(poll_once(writes.as_mut()).is_pending());
             assert_eq!(engine.stats().counts.in_flight, 1);
+            // A poll that learns what the file is opens nothing, which would wait for the server.
+            assert_eq!(hostile.count("open").unwrap().requests, opens);
             hostile.set("file write thaw").unwrap();
             block_on(writes).unwrap();
         }

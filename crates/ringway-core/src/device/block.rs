@@ -270,7 +270,8 @@ pub(super) fn read_number<N: FromStr>(path: &Path) -> Option<N> {
 /// # Errors
 ///
 /// Those of `stat(2)` on the path; `InvalidInput` if it is not a block device; those of opening it
-/// for reading (EACCES, ENOMEDIUM) if no other use was found. Blocks as long as that open does.
+/// for reading (EACCES, ENOMEDIUM) if no other use was found; EMFILE, ENFILE or ENOMEM of reading
+/// the mounts. Blocks as long as that open does.
 pub fn block_device_in_use(path: impl AsRef<Path>) -> io::Result<Option<String>> {
     let path = path.as_ref();
     let metadata = fs::metadata(path)?;
@@ -282,12 +283,13 @@ pub fn block_device_in_use(path: impl AsRef<Path>) -> io::Result<Option<String>>
     }
     let number = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
     let nodes = DeviceNode::all(Path::new(BY_NUMBER), number);
-    let mounts = Mounts::of_this_thread()?;
-    let statx = find_holder(&nodes)
-        .or_else(|| find_mount(&nodes, &mounts))
-        .or_else(|| find_swap(&nodes, &fs::read("/proc/swaps").unwrap_or_default()));
-    if statx.is_some() {
-        return Ok(statx);
+    let mut found = find_holder(&nodes);
+    if found.is_none() {
+        found = find_mount(&nodes, &Mounts::of_this_thread()?)
+            .or_else(|| find_swap(&nodes, &fs::read("/proc/swaps").unwrap_or_default()));
+    }
+    if found.is_some() {
+        return Ok(found);
     }
     // Without O_CREAT, O_EXCL on a block device requests exclusive use, which file systems, swap
     // and stacked devices hold.

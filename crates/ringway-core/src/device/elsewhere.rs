@@ -39,7 +39,6 @@ pub(crate) struct FileFacts {
     pub takes_whole_pages: Option<bool>,
     /// Linux alone has untorn writes.
     pub atomic_write: Option<AtomicWriteUnit>,
-    pub is_block_device: bool,
     /// No device is known.
     pub device: Option<Device>,
 }
@@ -47,13 +46,7 @@ pub(crate) struct FileFacts {
 impl FileFacts {
     pub fn of(_: BorrowedFd<'_>) -> Self {
         let direct = DirectIo { supported: cfg!(unix), ..ASSUMED_ALIGNMENT };
-        Self {
-            direct,
-            takes_whole_pages: Some(false),
-            atomic_write: None,
-            is_block_device: false,
-            device: None,
-        }
+        Self { direct, takes_whole_pages: Some(false), atomic_write: None, device: None }
     }
 }
 

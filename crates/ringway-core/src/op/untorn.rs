@@ -120,13 +120,15 @@ pub(super) fn is_candidate(operation: &Operation) -> bool {
 pub(super) fn problem(operation: &Operation) -> Option<UntornProblem> {
     let file = operation.file.as_ref()?;
     let appends = file.appends().ok()?;
+    let file_size = Limit::of_file_size().soft;
     let mut write = UntornWrite {
         unit: file.known_atomic_write_unit(),
         is_direct: file.is_direct(),
         appends,
         memory_align: file.direct_io().memory_align,
-        file_size: Limit::of_file_size().soft,
-        is_block_device: file.is_block_device(),
+        file_size,
+        // (Without a limit it does not matter.)
+        is_block_device: file_size.is_some() && file.is_block_device(),
         address: operation.address().unwrap_or(0),
         offset: operation.raw.offset().unwrap_or(0),
         len: operation.raw.bytes(),
