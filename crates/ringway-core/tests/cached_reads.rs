@@ -6,9 +6,12 @@
 #[path = "common/places.rs"]
 #[allow(dead_code, reason = "others use the rest")]
 mod places;
+#[path = "common/skip.rs"]
+mod skip;
 
 use ringway_core::{File, OpenOptions, Options, op};
 use ringway_hostile::Hostile;
+use skip::skip;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -61,11 +64,6 @@ const LEN: usize = 40 * PAGE + 100;
 
 /// More than a tick of the kernel's clock.
 const TICKS: Duration = Duration::from_millis(25);
-
-fn skip(why: &str) {
-    println!("skipped: {why}");
-    assert!(std::env::var_os("CI").is_none(), "skipped with CI set: {why}");
-}
 
 /// Each page is another one.
 fn content() -> Vec<u8> {

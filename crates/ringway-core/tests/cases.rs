@@ -5,16 +5,14 @@
 #[path = "common/cases.rs"]
 #[allow(dead_code, reason = "the conformance suite uses the rest")]
 mod cases;
+#[path = "common/skip.rs"]
+mod skip;
 
 use cases::Stop;
 use ringway_core::Options;
 use ringway_torture::watchdog::Watchdog;
+use skip::skip;
 use std::env;
-
-fn skip(why: &str) {
-    println!("skipped: {why}");
-    assert!(env::var_os("CI").is_none(), "skipped with CI set: {why}");
-}
 
 /// One test, because cases change the working directory and the limits of the process.
 #[test]

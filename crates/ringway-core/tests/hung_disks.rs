@@ -6,10 +6,13 @@
 #[path = "common/places.rs"]
 #[allow(dead_code, reason = "others use the rest")]
 mod places;
+#[path = "common/skip.rs"]
+mod skip;
 
 use places::Overlay;
 use ringway_core::{BackendKind, File, Options, Queue, op};
 use ringway_hostile::HostileDisk;
+use skip::skip;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,11 +21,6 @@ use std::time::{Duration, Instant};
 const SOON: Duration = Duration::from_secs(20);
 const LEN: usize = 64 << 10;
 const HANGING: usize = 40;
-
-fn skip(why: &str) {
-    println!("skipped: {why}");
-    assert!(std::env::var_os("CI").is_none(), "unexpected skip in CI: {why}");
-}
 
 /// `None` where there is none.
 fn hanging_disk() -> Option<HostileDisk> {

@@ -9,6 +9,8 @@
 mod cases;
 #[path = "common/places.rs"]
 mod places;
+#[path = "common/skip.rs"]
+mod skip;
 
 use cases::{Case, Stop};
 use places::Place;
@@ -17,6 +19,7 @@ use ringway_core::{
     AlignedBuffer, BackendKind, Buffer, File, OpId, OpenOptions, Options, PushError, Reason, op,
 };
 use ringway_torture::watchdog::Watchdog;
+use skip::skip;
 use std::env;
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
@@ -67,11 +70,6 @@ const UNORDERED: &[&str] = &[
     "direct failures in a batch",
     "more completions than completion queue entries",
 ];
-
-fn skip(why: &str) {
-    println!("skipped: {why}");
-    assert!(env::var_os("CI").is_none(), "skipped with CI set: {why}");
-}
 
 /// The result of a case.
 enum Outcome {

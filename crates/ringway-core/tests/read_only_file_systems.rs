@@ -7,14 +7,16 @@
 #[path = "common/places.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod places;
+#[path = "common/skip.rs"]
+mod skip;
 
 use ringway_core::op::Vectored;
 use ringway_core::{
     AlignedBuffer, BackendKind, Buffer, Completion, Error, File, OpenOptions, Operation, Options,
     Queue, op,
 };
+use skip::skip;
 use std::collections::HashSet;
-use std::env;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -26,11 +28,6 @@ const PAGE: usize = 4096;
 /// The flags of descriptors; a file system may refuse direct I/O.
 const FLAGS: [(&str, i32); 3] =
     [("buffered", 0), ("O_NONBLOCK", libc::O_NONBLOCK), ("direct", libc::O_DIRECT)];
-
-fn skip(why: &str) {
-    println!("skipped: {why}");
-    assert!(env::var_os("CI").is_none(), "skipped with CI set: {why}");
-}
 
 fn queue(kind: BackendKind) -> Option<Queue> {
     let built = Options::new().backend(kind).build();

@@ -3,17 +3,17 @@
 
 #![cfg(ringway_linux)]
 
+#[path = "common/skip.rs"]
+mod skip;
+
 use ringway_core::{BackendKind, File, OpenOptions, Operation, Options, Queue, op};
 use ringway_hostile::Hostile;
+use skip::skip;
 
 const LEN: usize = 8192;
 
 /// A file of `LEN` bytes 7, and a queue of each kind.
 fn each_queue(test: impl Fn(&Hostile, BackendKind, &mut Queue)) {
-    let skip = |why: &str| {
-        println!("skipped: {why}");
-        assert!(std::env::var_os("CI").is_none(), "unexpected skip in CI: {why}");
-    };
     let Some(hostile) = Hostile::mount_or_skip(skip) else { return };
     for kind in [BackendKind::Uring, BackendKind::Kaio, BackendKind::Threads] {
         match Options::new().backend(kind).build() {
