@@ -32,7 +32,7 @@ pub(crate) use file_systems::Placement;
 use file_systems::{FileTraits, by_magic, by_name};
 pub use local::LocalMounts;
 pub(crate) use mount::Mount;
-use mounts::Mounts;
+pub(crate) use mounts::Mounts;
 pub(crate) use nvme::{FLUSH, Namespace, flush};
 pub(crate) use shared::{Device, RequestQueue};
 use shared::{DeviceNumber, Holder};

@@ -52,6 +52,8 @@ mod extents;
 mod file;
 mod fork;
 mod lookup;
+#[cfg(ringway_linux)]
+mod memory_cgroup;
 pub mod op;
 mod page_scan;
 #[cfg(ringway_linux)]

@@ -72,6 +72,10 @@ pub enum Feature {
     EventFd,
     /// `IORING_REGISTER_IOWQ_MAX_WORKERS`.
     IoWqWorkers,
+    /// Transfers through the page cache by io-wq workers: not in a memory cgroup of version 1 that
+    /// unwritten pages may fill, where the kernel kills a process instead of letting its workers
+    /// wait for memory. Threads make them there.
+    CachedByIoWq,
     /// `IORING_REGISTER_RING_FDS`.
     RingFd,
     /// `IORING_REGISTER_PROBE`: the table of opcodes.
@@ -115,6 +119,7 @@ impl Feature {
             Self::FixedFiles => ("fixed files", Some((5, 1))),
             Self::EventFd => ("eventfd", Some((5, 2))),
             Self::IoWqWorkers => ("limit on io-wq workers", Some((5, 15))),
+            Self::CachedByIoWq => ("cached transfers by io-wq", None),
             Self::RingFd => ("registered ring descriptor", Some((5, 18))),
             Self::OpcodeTable => ("opcode table", Some((5, 6))),
             Self::KaioUserRing => ("Linux AIO completion ring in user space", None),

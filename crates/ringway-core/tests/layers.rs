@@ -26,7 +26,7 @@ const ROOMS: [Room; 4] = [
             &["extents", "rw_flags"],
             &["refusal", "errno", "wait", "split", "background", "submit_waits"],
             &["device"],
-            &["buffer", "resident_pages"],
+            &["buffer", "memory_cgroup", "resident_pages"],
             &["file"],
             &["op"],
             &["error", "backend"],

@@ -14,6 +14,7 @@ mod tokens;
 mod workers;
 
 use super::{Backend, BackendFull, EventKind, FileKind, Job, JobEvent, LimitKeeper, Wait};
+use crate::memory_cgroup::workers_may_cache;
 use crate::op::{
     CURRENT_POSITION, Cancel, Raw, SqeContext, SqeData, is_direct_for_worker, is_for_worker,
 };
@@ -91,6 +92,8 @@ pub(crate) struct Uring<R: Entries> {
     watch: Option<RawFd>,
     watch_armed: bool,
     workers: Workers,
+    /// The process's memory cgroup lets them wait for memory, as far as it is known.
+    workers_may_cache: bool,
     /// A [`TICK`] is in flight; it has completed.
     ticking: bool,
     ticked: bool,
@@ -337,6 +340,7 @@ impl<R: Entries> Uring<R> {
             system_calls: 0,
             available,
             refusals,
+            workers_may_cache: settings.iopoll || workers_may_cache(),
             submitters: exiting::Submitters::default(),
             _closing: exiting::Closing,
         };
@@ -346,6 +350,9 @@ impl<R: Entries> Uring<R> {
 
     /// Registers with a new ring what it needs.
     fn register(&mut self, settings: &Settings) {
+        if !self.workers_may_cache {
+            self.refusals.push(Refusal::new(Feature::CachedByIoWq, libc::EOPNOTSUPP));
+        }
         if !self.ring.params().is_feature_ext_arg() {
             self.refusals.push(Refusal::new(Feature::ExtArg, libc::ENOSYS));
         }
@@ -874,9 +881,7 @@ impl<R: Entries> Backend for Uring<R> {
             self.unsupported.push(JobEvent { token: job.token, kind: EventKind::Unsupported });
             return Ok(());
         };
-        // (A transfer on a pipe would occupy the worker.)
-        let is_large = if job.direct { is_direct_for_worker } else { is_for_worker };
-        let by_worker = job.may_wait || job.file == FileKind::Storage && is_large(&job.raw);
+        let by_worker = is_by_worker(job);
         self.unsubmitted.1 += 1;
         self.workers.begin(job.token, &job.raw, by_worker);
         entry.set_user_data(job.token.0);
@@ -1032,6 +1037,7 @@ impl<R: Entries> Backend for Uring<R> {
             && !(job.direct && job.raw.offset() == Some(CURRENT_POSITION))
             && !(job.raw.is_write()
                 && (job.file == FileKind::Device || !job.direct && self.workers.has_hung_jobs()))
+            && (self.workers_may_cache || !needs_memory_of_worker(job))
     }
 
     fn chain_capacity(&self) -> usize {
@@ -1301,6 +1307,17 @@ impl<R: Entries> Drop for Uring<R> {
             std::mem::forget(std::mem::take(&mut self.sqe_data));
         }
     }
+}
+
+/// Whether a job is handed to a worker at once. (A transfer on a pipe would occupy the worker.)
+fn is_by_worker(job: &Job) -> bool {
+    let is_large = if job.direct { is_direct_for_worker } else { is_for_worker };
+    job.may_wait || job.file == FileKind::Storage && is_large(&job.raw)
+}
+
+/// Whether a worker may do a transfer, and allocate pages for it.
+fn needs_memory_of_worker(job: &Job) -> bool {
+    job.file == FileKind::Storage && (job.raw.is_write() && !job.direct || is_by_worker(job))
 }
 
 /// The most workers for transfers that are handed over, unless the program says otherwise.

@@ -13,7 +13,9 @@ pub(super) struct MountInfo {
     id: u64,
     /// Major and minor number of the files on the mount.
     pub(super) device: (u32, u32),
-    /// Where it is mounted. Names are bytes of any encoding.
+    /// The directory of the file system that is mounted. Names are bytes of any encoding.
+    root: Vec<u8>,
+    /// Where it is mounted.
     pub(super) mount_point: Vec<u8>,
     /// `ext4`, `fuse.sshfs`.
     pub(super) file_system: String,
@@ -51,13 +53,13 @@ impl MountOptions {
 }
 
 /// All mounts; empty if `/proc` cannot be read.
-pub(super) struct Mounts(Vec<MountInfo>);
+pub(crate) struct Mounts(Vec<MountInfo>);
 
 impl Mounts {
     /// Those that the calling thread sees. (The first thread of the process may see others.)
     ///
     /// Errors: those after which another try may succeed, so that nothing is concluded.
-    pub(super) fn of_this_thread() -> io::Result<Self> {
+    pub(crate) fn of_this_thread() -> io::Result<Self> {
         match fs::read("/proc/thread-self/mountinfo") {
             Ok(text) => Ok(Self::parse(&text)),
             Err(error) if is_transient(&error) => Err(error),
@@ -66,7 +68,7 @@ impl Mounts {
     }
 
     /// Skips lines that it cannot parse (the format: `proc_pid_mountinfo(5)`).
-    pub(super) fn parse(text: &[u8]) -> Self {
+    pub(crate) fn parse(text: &[u8]) -> Self {
         Self(text.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
     }
 
@@ -85,6 +87,20 @@ impl Mounts {
     pub(super) fn iter(&self) -> impl Iterator<Item = &MountInfo> {
         self.0.iter()
     }
+
+    /// The directory of a cgroup of the memory controller, version 1, if it is visible. `path`: as
+    /// in `/proc/self/cgroup`.
+    pub(crate) fn memory_cgroup(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let is_memory = |mount: &&MountInfo| {
+            mount.file_system == "cgroup" && mount.options.iter().any(|(name, _)| name == b"memory")
+        };
+        self.0.iter().filter(is_memory).find_map(|mount| {
+            let root = mount.root.strip_suffix(b"/").unwrap_or(&mount.root);
+            let below = path.strip_prefix(root)?;
+            let is_whole = below.is_empty() || below.starts_with(b"/");
+            is_whole.then(|| [&mount.mount_point, below].concat())
+        })
+    }
 }
 
 /// `36 35 98:0 /root /mount/point options optional-fields - type source super-options`
@@ -93,12 +109,14 @@ fn parse_line(line: &[u8]) -> Option<MountInfo> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let (major, minor) = std::str::from_utf8(fields.nth(1)?).ok()?.split_once(':')?;
-    let mount_point = unescape(fields.nth(1)?);
+    let root = unescape(fields.next()?);
+    let mount_point = unescape(fields.next()?);
     fields.find(|field| *field == b"-")?;
     let file_system = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
     Some(MountInfo {
         id,
         device: (major.parse().ok()?, minor.parse().ok()?),
+        root,
         mount_point,
         file_system,
         source: OsString::from_vec(unescape(fields.next()?)).into(),
@@ -163,6 +181,21 @@ garbage
         let expected: [(&[u8], &[u8]); 3] =
             [(b"rw", b""), (b"lowerdir", b"/a,metacopy=off:/b"), (b"index", b"off")];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_memory_cgroup_is_found_below_the_root_of_its_mount() {
+        let mounts = Mounts::parse(
+            b"40 31 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+              41 31 0:32 /docker/a /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+        );
+        let found = |path: &str| mounts.memory_cgroup(path.as_bytes());
+        assert_eq!(found("/docker/a").unwrap(), b"/sys/fs/cgroup/memory");
+        assert_eq!(found("/docker/a/b").unwrap(), b"/sys/fs/cgroup/memory/b");
+        assert_eq!((found("/docker/ab"), found("/")), (None, None));
+        let whole = Mounts::parse(b"41 31 0:32 / /memory rw - cgroup cgroup rw,cpu,memory\n");
+        assert_eq!(whole.memory_cgroup(b"/").unwrap(), b"/memory/");
+        assert_eq!(whole.memory_cgroup(b"/a").unwrap(), b"/memory/a");
     }
 
     #[test]

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use Feature::*;
 
-    const FEATURES: [Feature; 29] = [
+    const FEATURES: [Feature; 30] = [
         Uring,
         Kaio,
         Threads,
@@ -133,6 +133,7 @@ mod tests {
         FixedFiles,
         EventFd,
         IoWqWorkers,
+        CachedByIoWq,
         RingFd,
         OpcodeTable,
         KaioUserRing,
