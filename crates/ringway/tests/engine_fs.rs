@@ -7,18 +7,19 @@
 
 mod common;
 
-use common::process::{in_child, refuse};
-use common::{BACKENDS, build_or_skip, in_fork, pipe, poll_once};
+use common::process::{become_ordinary, in_child, is_root, refuse};
+use common::{BACKENDS, build_or_skip, in_fork, pipe, poll_once, skip};
 use futures::executor::block_on;
 use ringway::fs::{DirBuilder, File, OpenOptions, Resolve};
-use ringway::{BackendKind, Engine, Position};
+use ringway::{BackendKind, Engine, Position, SqPoll};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 /// Runs a test on each backend in a process that has no global engine.
 fn each(test: &str, body: impl AsyncFn(&Engine, &Path) -> io::Result<()>) {
@@ -233,6 +234,120 @@ fn a_file_converts_to_a_std_file() {
         }
         let mut hangup = [PollFd::new(&writer, PollFlags::ERR)];
         assert_eq!(poll(&mut hangup, Some(&Timespec { tv_sec: 20, tv_nsec: 0 }))?, 1);
+        Ok(())
+    });
+}
+
+/// Permissions count at the time of the call, not at the time when the engine was built: the
+/// kernel's polling thread would keep those.
+#[test]
+fn given_up_privileges_stay_given_up() {
+    in_child(
+        "given_up_privileges_stay_given_up",
+        |_| {},
+        || {
+            if !is_root() {
+                return skip("only root has privileges to give up");
+            }
+            let (dir, everybody) = (tempfile::tempdir().unwrap(), PermissionsExt::from_mode(0o777));
+            std::fs::set_permissions(dir.path(), everybody).unwrap();
+            let secret = dir.path().join("secret");
+            std::fs::write(&secret, b"secret").unwrap();
+            std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
+            let polled = || Engine::builder().shards(1).sqpoll(SqPoll::new(Duration::from_secs(1)));
+            let builders = [Engine::builder().shards(1), polled()];
+            let engines = builders.map(|builder| builder.build().unwrap());
+            // Some threads and workers exist before.
+            for engine in &engines {
+                assert!(block_on(engine.fs().exists(&secret)).unwrap());
+                block_on(engine.open(&secret)).unwrap();
+            }
+            become_ordinary();
+            for (number, engine) in engines.iter().enumerate() {
+                let error = block_on(engine.open(&secret)).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{number}");
+                let own = dir.path().join(number.to_string());
+                block_on(engine.fs().write(&own, b"mine".to_vec())).unwrap();
+                assert_ne!(std::fs::metadata(own).unwrap().uid(), 0, "{number}");
+                let made = dir.path().join(format!("dir {number}"));
+                block_on(engine.fs().create_dir(&made)).unwrap();
+                assert_ne!(std::fs::metadata(made).unwrap().uid(), 0, "{number}");
+            }
+        },
+    );
+}
+
+#[test]
+fn a_range_of_a_pipe_is_what_has_arrived() {
+    each("a_range_of_a_pipe_is_what_has_arrived", async |engine, _| {
+        let (reader, mut writer) = pipe(engine);
+        io::Write::write_all(&mut writer, b"hello")?;
+        assert_eq!(reader.read(0..64).await?, b"hello");
+        io::Write::write_all(&mut writer, b"12345")?;
+        let mut all = pin!(reader.read_exact(0..8));
+        assert!(poll_once(all.as_mut()).is_pending());
+        io::Write::write_all(&mut writer, b"678")?;
+        assert_eq!(all.await?, b"12345678");
+        Ok(())
+    });
+}
+
+/// A server, an automounter or a filter may refuse before they look whether it exists.
+#[test]
+fn a_directory_exists_whatever_mkdir_answers() {
+    in_child(
+        "a_directory_exists_whatever_mkdir_answers",
+        |_| {},
+        || {
+            let dir = tempfile::tempdir().unwrap();
+            refuse(&[libc::SYS_mkdir, libc::SYS_mkdirat], libc::EPERM);
+            for kind in BACKENDS {
+                let Some(engine) = build_or_skip(kind, Engine::builder().shards(1)) else {
+                    continue;
+                };
+                block_on(engine.fs().create_dir_all(dir.path())).unwrap();
+                // The filter is not for the ring.
+                if kind != BackendKind::Uring {
+                    let made = block_on(engine.fs().create_dir_all(dir.path().join("new")));
+                    assert_eq!(made.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+                }
+            }
+        },
+    );
+}
+
+/// However far a copy has come when it is dropped.
+#[test]
+fn nobody_may_read_what_a_copy_replaces() {
+    each("nobody_may_read_what_a_copy_replaces", async |engine, dir| {
+        let (source, target) = (dir.join("source"), dir.join("target"));
+        std::fs::write(&source, b"public")?;
+        std::fs::set_permissions(&source, PermissionsExt::from_mode(0o644))?;
+        for polls in 1.. {
+            std::fs::write(&target, b"secret")?;
+            std::fs::set_permissions(&target, PermissionsExt::from_mode(0o600))?;
+            let mut copy = Box::pin(engine.fs().copy(&source, &target));
+            let mut done = None;
+            for _ in 0..polls {
+                if let Poll::Ready(copied) = poll_once(copy.as_mut()) {
+                    done = Some(copied?);
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            drop(copy);
+            while engine.stats().counts.in_flight > 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let mode = std::fs::metadata(&target)?.permissions().mode();
+            let content = std::fs::read(&target)?;
+            assert!(content != b"secret" || mode & 0o077 == 0, "{polls} polls: {mode:o}");
+            if done.is_some() {
+                assert_eq!((&*content, mode & 0o777), (&b"public"[..], 0o644));
+                assert!(polls > 2, "{polls} polls are no steps");
+                break;
+            }
+        }
         Ok(())
     });
 }

@@ -1028,7 +1028,8 @@ impl<R: Entries> Backend for Uring<R> {
         // A ring that polls for completions supports only direct transfers. A direct transfer at
         // the current position does not advance it when it completes asynchronously. A write to a
         // terminal that takes a part of it blocks the submitter for the rest. A buffered write may
-        // wait behind another one that hangs.
+        // wait behind another one that hangs. The kernel's polling thread keeps the credentials with
+        // which the ring was made, and no restriction of a later time.
         let is_polled = job.direct && job.raw.is_transfer();
         if job.for_threads {
             return false;
@@ -1037,6 +1038,7 @@ impl<R: Entries> Backend for Uring<R> {
             && !(job.direct && job.raw.offset() == Some(CURRENT_POSITION))
             && !(job.raw.is_write()
                 && (job.file == FileKind::Device || !job.direct && self.workers.has_hung_jobs()))
+            && !(self.ring.params().is_setup_sqpoll() && job.raw.is_on_path())
             && (self.workers_may_cache || !needs_memory_of_worker(job))
     }
 

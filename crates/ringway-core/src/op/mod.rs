@@ -434,6 +434,12 @@ impl Raw {
         }
     }
 
+    /// True for operations on paths: the kernel checks then what the caller may do.
+    pub(crate) fn is_on_path(&self) -> bool {
+        use Opcode::*;
+        matches!(self.opcode(), Open | Statx | Rename | Unlink | Mkdir | Link | Symlink | WriteFile)
+    }
+
     /// True for transfers: they can be short, split and continued.
     #[inline]
     pub(crate) fn is_transfer(&self) -> bool {

@@ -73,6 +73,7 @@ pub struct OpenOptions {
     create_new: bool,
     mode: Option<u32>,
     flags: i32,
+    custom_flags: i32,
     resolve: u64,
 }
 
@@ -132,7 +133,7 @@ impl OpenOptions {
 
     /// Whether files are opened for direct I/O.
     pub fn is_direct(&self) -> bool {
-        self.flags & libc::O_DIRECT != 0
+        (self.flags | self.custom_flags) & libc::O_DIRECT != 0
     }
 
     /// Fails with ELOOP if the path ends in a symbolic link.
@@ -145,9 +146,11 @@ impl OpenOptions {
         self.flag(libc::O_DIRECTORY, yes)
     }
 
-    /// Adds `O_*` flags of `open(2)`. The access mode in them (`O_WRONLY`, `O_RDWR`) is ignored.
+    /// Further `O_*` flags of `open(2)`, instead of those of an earlier call. The access mode in them
+    /// (`O_WRONLY`, `O_RDWR`) is ignored.
     pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
-        self.flag(flags, true)
+        self.custom_flags = flags;
+        self
     }
 
     /// `RESOLVE_*` flags of `openat2(2)`, such as `RESOLVE_BENEATH`. [`OpenOptions::open`] does not
@@ -233,11 +236,12 @@ impl OpenOptions {
 
     /// The flags and mode for `openat2`, or why the options are invalid.
     fn bits(&self) -> Result<(u64, u64), InvalidOperation> {
+        let custom = self.flags | self.custom_flags;
         let access = match (self.read, self.write || self.append) {
             (true, false) => libc::O_RDONLY,
             (false, true) => libc::O_WRONLY,
             (true, true) => libc::O_RDWR,
-            (false, false) if self.flags & libc::O_PATH != 0 => 0,
+            (false, false) if custom & libc::O_PATH != 0 => 0,
             (false, false) => return Err(InvalidOperation::NoAccess),
         };
         let writes = self.write || self.append;
@@ -247,7 +251,7 @@ impl OpenOptions {
         if self.truncate && self.append && !self.create_new {
             return Err(InvalidOperation::TruncateAndAppend);
         }
-        let mut flags = access | self.flags & !libc::O_ACCMODE | libc::O_CLOEXEC;
+        let mut flags = access | custom & !libc::O_ACCMODE | libc::O_CLOEXEC;
         if self.append {
             flags |= libc::O_APPEND;
         }
@@ -677,6 +681,17 @@ mod tests {
             assert!(options.open_now(&path, mount).is_err(), "{options:?}");
         }
         assert!(read.open_now(&path, mount).is_ok(), "no refusal was taken for the kernel's");
+    }
+
+    /// As those of `std::os::unix::fs::OpenOptionsExt`.
+    #[test]
+    fn custom_flags_replace_earlier_ones() {
+        let mut options = OpenOptions::new();
+        options.read(true).direct(true).custom_flags(libc::O_SYNC | libc::O_WRONLY);
+        assert_eq!(options.bits().unwrap().0 as i32 & libc::O_SYNC, libc::O_SYNC);
+        options.custom_flags(0);
+        let flags = options.bits().unwrap().0 as i32;
+        assert_eq!(flags, libc::O_RDONLY | libc::O_DIRECT | libc::O_CLOEXEC);
     }
 
     #[test]

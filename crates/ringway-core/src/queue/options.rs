@@ -199,7 +199,9 @@ impl Options {
         self
     }
 
-    /// Makes a kernel thread poll the submission queue (uring only).
+    /// Makes a kernel thread poll the submission queue (uring only). Operations on paths run on
+    /// threads then: the kernel's thread would keep the user, the capabilities and the restrictions
+    /// with which the queue was made, whatever the process has given up since.
     pub fn sqpoll(mut self, sqpoll: SqPoll) -> Self {
         self.sqpoll = Some(sqpoll);
         self

@@ -151,6 +151,8 @@ impl EngineBuilder {
     }
 
     /// Lets a kernel thread poll each shard's submission queue (uring). It keeps a processor busy.
+    /// Operations on paths run on threads then: the kernel's thread would keep the user, the
+    /// capabilities and the restrictions with which the engine was made.
     pub fn sqpoll(mut self, sqpoll: SqPoll) -> Self {
         self.options = self.options.sqpoll(sqpoll);
         self

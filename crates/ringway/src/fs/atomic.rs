@@ -34,8 +34,9 @@ use windows::directory;
 /// file `.NAME.RANDOM.tmp`, which never gets in the way of a later write.
 ///
 /// The new file has the read, write and execute permissions of the old one, or 0o666 less the
-/// umask. It does not keep the owner, other hard links, or set-user-ID bits. A symbolic link itself
-/// is replaced. On Windows, a file that another program has open without sharing its deletion
+/// umask. It does not keep the owner, the group (what the old group might do, the new one may),
+/// access control lists, extended attributes, other hard links, or set-user-ID bits. A symbolic
+/// link itself is replaced. On Windows, a file that another program has open without sharing its deletion
 /// cannot be replaced, and permissions are not kept.
 ///
 /// This replaces a whole file, of any length and on any file system. What Linux calls an atomic

@@ -99,16 +99,20 @@ async fn copy_on(engine: &Engine, from: &Path, to: &Path, dont_cache: bool) -> i
     }
     // Do not change the content or permissions of a device or pipe.
     if target.is_file() {
-        to.set_permissions(permissions(&from, &source).await?).await?;
-        if !target.is_empty() {
-            to.set_len(0).await?;
-        } else if !to.core().is_local() {
-            // A server may have other data than it states, which would stay behind the copy; or it
-            // cannot truncate files, and has made this one.
+        let wanted = permissions(&from, &source).await?;
+        if target.is_empty() && to.core().is_local() {
+            to.set_permissions(wanted).await?;
+        } else {
+            // Whoever may not change the permissions changes nothing. Nobody gets a permission
+            // while the old content is there.
+            to.set_permissions(common_permissions(&target, &wanted)).await?;
             match to.set_len(0).await {
-                Err(error) if is_unsupported(&error) => {}
+                // A server may have other data than it states, which would stay behind the copy; or
+                // it cannot truncate files, and has made this one.
+                Err(error) if target.is_empty() && is_unsupported(&error) => {}
                 truncated => truncated?,
             }
+            to.set_permissions(wanted).await?;
         }
     }
     let copied = copy_data(&from, &to, target.is_file() && !dont_cache).await;
@@ -132,6 +136,19 @@ async fn copy_data(from: &File, to: &File, by_kernel: bool) -> io::Result<u64> {
 #[cfg(unix)]
 async fn permissions(_: &File, source: &Metadata) -> io::Result<Permissions> {
     Ok(source.permissions())
+}
+
+/// What both permit. (The bits for other than permissions are left out.)
+#[cfg(unix)]
+fn common_permissions(target: &Metadata, wanted: &Permissions) -> Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    Permissions::from_mode(target.mode() & wanted.mode() & 0o777)
+}
+
+/// On Windows permissions do not say who may read.
+#[cfg(windows)]
+fn common_permissions(_: &Metadata, wanted: &Permissions) -> Permissions {
+    wanted.clone()
 }
 
 /// The permissions of the source, which only the standard library can make on Windows.

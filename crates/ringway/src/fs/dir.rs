@@ -170,14 +170,14 @@ async fn create_all(engine: &Engine, path: &Path, mode: u32) -> io::Result<()> {
         match make(above).await {
             Ok(()) => break,
             Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(above),
-            Err(error) if is_there(engine, &error, above).await => break,
+            Err(_) if is_there(engine, above).await => break,
             Err(error) => return Err(error),
         }
     }
     // Tried once each: if another program removes one of them meanwhile, that is an error.
     for below in missing.into_iter().rev() {
         if let Err(error) = make(below).await
-            && !is_there(engine, &error, below).await
+            && !is_there(engine, below).await
         {
             return Err(error);
         }
@@ -185,10 +185,10 @@ async fn create_all(engine: &Engine, path: &Path, mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a directory could not be created because it exists.
-async fn is_there(engine: &Engine, error: &io::Error, path: &Path) -> bool {
-    error.kind() == io::ErrorKind::AlreadyExists
-        && engine.fs().metadata(path).await.is_ok_and(|found| found.is_dir())
+/// Whether a directory that could not be created exists, whatever the error says: a server, an
+/// automounter or a filter may refuse before they look.
+async fn is_there(engine: &Engine, path: &Path) -> bool {
+    engine.fs().metadata(path).await.is_ok_and(|found| found.is_dir())
 }
 
 /// Removes a directory and everything below it. If the path is a symbolic link, the link itself is

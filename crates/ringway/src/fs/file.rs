@@ -511,7 +511,9 @@ impl File {
     }
 
     /// Converts to the standard library's file, if nothing else holds this one; otherwise returns
-    /// the file unchanged. Position, flags and locks are kept. Does not block, unless a duplicate
+    /// the file unchanged. Position, flags and locks are kept, `O_NOATIME` too, which ringway may
+    /// have set on a file that it has opened and read: reads then do not change the access time.
+    /// Does not block, unless a duplicate
     /// of the descriptor is being read or written at its position, and waits: for the server of a
     /// FUSE or network file system, for example.
     ///

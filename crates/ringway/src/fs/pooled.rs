@@ -15,7 +15,7 @@ use std::ops::Range;
 
 impl File {
     /// Reads a range of bytes into a pooled buffer. The block is shorter if the file ends within
-    /// the range, and empty if it ends before.
+    /// the range, and empty if it ends before; a pipe or a terminal returns what has arrived.
     ///
     /// The range needs no alignment, even with direct I/O: ringway reads the enclosing range and
     /// trims it without a copy.
@@ -31,11 +31,13 @@ impl File {
         target.read(self).await
     }
 
-    /// As [`read`](Self::read); tries the page cache only if `try_cache` is true.
+    /// As [`read`](Self::read); tries the page cache only if `try_cache` is true. `exact`: waits for
+    /// all of the range, also where a read returns what has arrived.
     pub(crate) async fn read_pooled(
         &self,
         range: Range<u64>,
         try_cache: bool,
+        exact: bool,
     ) -> io::Result<Block> {
         let enclosed = enclose(&range, self.granularity())?;
         let pool = &self.engine().inner.pool;
@@ -53,7 +55,8 @@ impl File {
             Some(read) => read,
             None => {
                 let copied = self.copied(buffer.len());
-                let (read, back) = self.read_uncached(buffer, enclosed.start, copied).await?;
+                let (read, back) =
+                    self.read_uncached(buffer, enclosed.start, copied, exact).await?;
                 buffer = back;
                 read
             }
@@ -187,8 +190,10 @@ impl File {
         buffer: Buffer,
         offset: u64,
         copied: usize,
+        exact: bool,
     ) -> io::Result<(usize, Buffer)> {
-        let read = self.flagged(op::read(self.core(), buffer, offset).exact());
+        let read = op::read(self.core(), buffer, offset);
+        let read = self.flagged(if exact { read.exact() } else { read });
         let (result, buffer) = transfer(
             OpFuture::new(&self.engine().inner, self.schedule(), read).copies(copied).await,
         );
@@ -225,7 +230,7 @@ impl File {
         };
         let (len, buffer) = match cached {
             Some(len) => (len, buffer),
-            None => self.read_uncached(buffer, offset, 0).await?,
+            None => self.read_uncached(buffer, offset, 0, true).await?,
         };
         Ok(self.engine().inner.pool.block(buffer, len))
     }

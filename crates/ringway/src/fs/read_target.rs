@@ -42,12 +42,12 @@ impl sealed::Target for Range<u64> {
     type Output = Block;
 
     async fn read(self, file: &File) -> io::Result<Block> {
-        file.read_pooled(self, true).await
+        file.read_pooled(self, true, file.is_storage()).await
     }
 
     async fn read_exact(self, file: &File) -> io::Result<Block> {
         let wanted = self.end.saturating_sub(self.start);
-        let block = file.read_pooled(self, true).await?;
+        let block = file.read_pooled(self, true, true).await?;
         if block.len() as u64 == wanted {
             Ok(block)
         } else {

@@ -388,7 +388,7 @@ impl Sequential {
             Eager::new(read, cx)
         } else {
             let end = start.saturating_add(len as u64).min(MAX_OFFSET);
-            Eager::new(async move { of.read_pooled(start..end, false).await }, cx)
+            Eager::new(async move { of.read_pooled(start..end, false, true).await }, cx)
         };
         self.reading = Some(CursorRead { start, block, waker: cx.waker().clone() });
     }

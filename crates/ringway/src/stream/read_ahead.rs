@@ -44,7 +44,11 @@ impl ReadAhead {
     /// task waits only for the first of all reads, and it copies nothing from the page cache.
     pub(super) fn begin_early(&mut self, file: &File, range: Range<u64>) {
         let (of, wanted) = (file.clone(), range.clone());
-        self.push(range, Eager::early(async move { of.read_pooled(wanted, false).await }), true);
+        self.push(
+            range,
+            Eager::early(async move { of.read_pooled(wanted, false, true).await }),
+            true,
+        );
     }
 
     fn push(&mut self, range: Range<u64>, block: Eager<io::Result<Block>>, early: bool) {

@@ -147,7 +147,7 @@ impl FaultPlan {
     }
 
     /// Makes this job fail with `errno` without being done; 0 is a transfer of zero bytes. (A close
-    /// is done, unless the errno is EAGAIN or ECANCELED.)
+    /// is done, unless the errno is ECANCELED.)
     pub fn fail(self, step: FaultStep, errno: i32) -> Self {
         self.at(step, |fault| fault.errno = Some(errno))
     }
