@@ -335,10 +335,7 @@ impl<'a> Run<'a> {
                 let possible = self.live + self.abandoned.len();
                 if left <= possible { Ok(()) } else { Err(format!("{left} left of {possible}")) }
             }
-            Step::Drop => {
-                self.drop_queue();
-                Ok(())
-            }
+            Step::Drop => self.drop_queue(),
             Step::Move => Ok(()),
         }
     }
@@ -513,13 +510,18 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn drop_queue(&mut self) {
+    fn drop_queue(&mut self) -> Checked {
+        let begun = Instant::now();
         self.queue = None;
+        if begun.elapsed() >= END_LIMIT {
+            return Err("the queue was dropped with operations that had not ended".to_owned());
+        }
         for number in 0..self.ops.len() {
             if self.ops[number].live {
                 self.mark_abandoned(number);
             }
         }
+        Ok(())
     }
 
     /// Ends the run: all operations complete, and those that may not do so are cancelled first.

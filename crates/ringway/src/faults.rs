@@ -235,6 +235,7 @@ fn matrix(fault: StepFault) {
         }
     }
     println!("{fault:?}: {} cases, {} faults at known steps", table.cases, table.faults);
+    assert!(table.faults > 0, "{fault:?}: no call met its fault");
     assert!(table.wrong.is_empty(), "{fault:?}:\n{}", table.wrong.join("\n"));
 }
 

@@ -42,7 +42,7 @@ const IDLE_POLLED: Duration = Duration::from_millis(5);
 const IDLE: Duration = Duration::from_millis(50);
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Random(u64);
 
 impl Random {
@@ -319,6 +319,7 @@ fn is_direct(job: &Job) -> bool {
 impl Backend for Faulty {
     unsafe fn push(&mut self, job: &Job) -> Result<(), BackendFull> {
         let fault = self.steps.fault(&self.plan, job);
+        let before = self.fault_rng.clone();
         let errno = fault.errno.or_else(|| self.failure(&job.raw));
         // A close closes the descriptor whatever its result, unless it did not start.
         let closes = job.raw.opcode() == Opcode::Close && errno != Some(libc::ECANCELED);
@@ -331,7 +332,9 @@ impl Backend for Faulty {
             let raw = self.cut(job, &fault);
             // SAFETY: `raw` covers a part of what `job.raw` covers, and the caller keeps all of
             // that valid.
-            unsafe { self.inner.push(&Job { raw, ..*job }) }?;
+            let pushed = unsafe { self.inner.push(&Job { raw, ..*job }) };
+            // The job comes again, with the same faults: how full a backend is depends on time.
+            pushed.inspect_err(|_| self.fault_rng = before)?;
             self.in_inner += 1;
             let late = fault.late.or_else(|| self.random_delay());
             if late.is_some() || errno.is_some() {

@@ -1028,8 +1028,8 @@ impl<R: Entries> Backend for Uring<R> {
         // A ring that polls for completions supports only direct transfers. A direct transfer at
         // the current position does not advance it when it completes asynchronously. A write to a
         // terminal that takes a part of it blocks the submitter for the rest. A buffered write may
-        // wait behind another one that hangs. The kernel's polling thread keeps the credentials with
-        // which the ring was made, and no restriction of a later time.
+        // wait behind another one that hangs. The kernel's polling thread keeps the credentials of
+        // the time when the ring was made, and no later restriction is for it.
         let is_polled = job.direct && job.raw.is_transfer();
         if job.for_threads {
             return false;

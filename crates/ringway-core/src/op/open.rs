@@ -146,8 +146,8 @@ impl OpenOptions {
         self.flag(libc::O_DIRECTORY, yes)
     }
 
-    /// Further `O_*` flags of `open(2)`, instead of those of an earlier call. The access mode in them
-    /// (`O_WRONLY`, `O_RDWR`) is ignored.
+    /// Further `O_*` flags of `open(2)`, instead of those of an earlier call. The access mode in
+    /// them (`O_WRONLY`, `O_RDWR`) is ignored.
     pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
         self.custom_flags = flags;
         self

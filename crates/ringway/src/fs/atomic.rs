@@ -36,8 +36,8 @@ use windows::directory;
 /// The new file has the read, write and execute permissions of the old one, or 0o666 less the
 /// umask. It does not keep the owner, the group (what the old group might do, the new one may),
 /// access control lists, extended attributes, other hard links, or set-user-ID bits. A symbolic
-/// link itself is replaced. On Windows, a file that another program has open without sharing its deletion
-/// cannot be replaced, and permissions are not kept.
+/// link itself is replaced. On Windows, a file that another program has open without sharing its
+/// deletion cannot be replaced, and permissions are not kept.
 ///
 /// This replaces a whole file, of any length and on any file system. What Linux calls an atomic
 /// write, of one range of an open file, is [`File::write_untorn_at`].

@@ -155,9 +155,9 @@ impl OpenOptions {
         self
     }
 
-    /// Sets further `O_*` flags of `open(2)`, instead of those of an earlier call. An access mode in them (`O_WRONLY`, `O_RDWR`) is
-    /// ignored. On Windows the flags are those of Linux on x86-64; flags that Windows has nothing
-    /// for are ignored.
+    /// Sets further `O_*` flags of `open(2)`, instead of those of an earlier call. An access mode
+    /// in them (`O_WRONLY`, `O_RDWR`) is ignored. On Windows the flags are those of Linux on
+    /// x86-64; flags that Windows has nothing for are ignored.
     pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
         self.inner.custom_flags(flags);
         self

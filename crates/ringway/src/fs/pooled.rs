@@ -31,8 +31,8 @@ impl File {
         target.read(self).await
     }
 
-    /// As [`read`](Self::read); tries the page cache only if `try_cache` is true. `exact`: waits for
-    /// all of the range, also where a read returns what has arrived.
+    /// As [`read`](Self::read); tries the page cache only if `try_cache` is true. `exact`: waits
+    /// for all of the range, also where a read returns what has arrived.
     pub(crate) async fn read_pooled(
         &self,
         range: Range<u64>,
