@@ -129,6 +129,8 @@ def test_threads_at_once(files: list[Path]) -> None:
 
 
 def test_a_signal_ends_the_wait() -> None:
+    # In the background of a shell script it is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     reader, writer = os.pipe()
 
     def interrupt() -> None:
@@ -143,6 +145,7 @@ def test_a_signal_ends_the_wait() -> None:
     # Nobody writes to it any more.
     buffer.append(0)
     thread.join()
+    signal.signal(signal.SIGINT, before)
     os.close(reader)
     os.close(writer)
 
