@@ -118,7 +118,7 @@ def descriptors(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if request.config.getoption("--other-system"):
         # A thread of the engine may be about to release the last operation of a file.
-        for _ in range(500):
+        for _ in range(3000):
             if not left():
                 break
             time.sleep(0.01)
