@@ -188,7 +188,7 @@ def test_an_exception_of_a_signal_is_not_hidden_by_an_error(tmp_path: Path) -> N
         [sys.executable, "-c", textwrap.dedent(INTERRUPTED)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env=os.environ | {"RINGWAY_BACKEND": "threads"},
     )
     assert (result.returncode, result.stdout) == (0, "ok\n"), result.stderr

@@ -27,7 +27,7 @@ def python(program: str, *arguments: str, **variables: str) -> subprocess.Comple
     command = [sys.executable, "-X", "dev", "-W", ignored, "-c", textwrap.dedent(program)]
     command += arguments
     environment = os.environ | variables
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     # On a busy machine asyncio says in this mode that a callback took long.
     slow = re.compile(r"^Executing <.* took .* seconds\n", re.MULTILINE)
     result.stderr = slow.sub("", result.stderr)
