@@ -209,7 +209,7 @@ install-ocaml: ## the OCaml libraries, to where findlib looks below PREFIX
 
 # Packages are installed before anything is built. Most tests wait, for disks and for deadlines, so
 # what is tested later is compiled meanwhile, and the bindings are tested side by side. The tests of
-# the crates run alone: some change limits of the system. What takes long to compile next to what
+# the crates run alone: some need gibibytes of memory. What takes long to compile next to what
 # it finds is left to `test-long`: DataFusion and Ballista, `compare` and its peers, the build for
 # loom.
 test: ## formatting, lints and the tests of every language, in half an hour: CI

@@ -182,7 +182,7 @@ func TestFileCloseDoesNotWaitForPipes(t *testing.T) {
 	for _, backend := range testBackends {
 		p, writer := blockingPipe(t, newOrSkip(t, Options{Backend: backend}))
 		read := begin(t, "Read", func() error { return errorOf(p.Read(make([]byte, 10))) })
-		time.Sleep(10 * time.Millisecond)
+		eventually(t, "the read begins", func() bool { return p.refs.count.Load() > 0 })
 		begin(t, "File.Close", p.Close)(nil)
 		wantError(t, "another Read", errorOf(p.Read(make([]byte, 10))), os.ErrClosed)
 		_, err := writer.Write([]byte("x"))

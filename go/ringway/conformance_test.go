@@ -32,8 +32,8 @@ import (
 // noFD is a number that no descriptor has.
 const noFD = 1_000_000
 
-// caseTime is longer than any case takes.
-const caseTime = time.Minute
+// caseTime is longer than any case takes, beside other work too.
+const caseTime = 5 * time.Minute
 
 // binding does the operations of a case.
 type binding interface {

@@ -64,6 +64,16 @@ func (s *syncScript) first(t *testing.T) {
 	eventually(t, "the first sync", func() bool { return s.count() == 1 })
 }
 
+// callersWait waits until so many callers wait for the sync that has not started.
+func callersWait(t *testing.T, f *File, count int) {
+	t.Helper()
+	eventually(t, fmt.Sprint(count, " callers wait"), func() bool {
+		f.syncs.mu.Lock()
+		defer f.syncs.mu.Unlock()
+		return f.syncs.open != nil && f.syncs.open.waiters == count
+	})
+}
+
 // pages returns a batch of two pages.
 func pages(second int64) []Transfer { return []Transfer{{P: page()}, {P: page(), Off: second}} }
 
@@ -81,7 +91,7 @@ func syncAll(t *testing.T, f *File, s *syncScript, first func() error) []error {
 	for i := 1; i < len(errs); i++ {
 		all.Go(func() { errs[i] = calls[i%len(calls)]() })
 	}
-	time.Sleep(100 * time.Millisecond) // They wait. If they do not, the result is the same.
+	callersWait(t, f, len(errs)-1)
 	s.letGo()
 	returns(t, "a sync", all.Wait)
 	return errs
@@ -190,12 +200,12 @@ func TestContextLeavesTheSyncToOthers(t *testing.T) {
 		s.first(t)
 		// It waits for the second sync, which is not needed then.
 		second := begin(t, "the second", func() error { return f.SyncContext(ctx) })
-		time.Sleep(50 * time.Millisecond)
+		callersWait(t, f, 1)
 		var ends []func(error)
 		for range others {
 			ends = append(ends, begin(t, "another", f.Sync))
 		}
-		time.Sleep(50 * time.Millisecond)
+		callersWait(t, f, 1+others)
 		cancel(reason)
 		first(reason)
 		second(reason)

@@ -24,7 +24,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
 }
-TIME_LIMIT = 60
+TIME_LIMIT = 300
 
 # Beginnings of the reasons for which a test may be skipped in CI: what this runner has no words
 # for, what another Python has, and what is too large to install or for the machine's memory.
@@ -118,7 +118,7 @@ def descriptors(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if request.config.getoption("--other-system"):
         # A thread of the engine may be about to release the last operation of a file.
-        for _ in range(500):
+        for _ in range(3000):
             if not left():
                 break
             time.sleep(0.01)

@@ -134,7 +134,7 @@ async def test_an_iteration_that_stops_cancels_the_rest() -> None:
         engine = ringway._engine()
         assert engine.in_flight() > 0
         await ranges.aclose()  # type: ignore[attr-defined]
-        for _ in range(500):
+        for _ in range(3000):
             if engine.in_flight() == 0:
                 break
             await asyncio.sleep(0.01)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import ringway
+from conftest import TIME_LIMIT
 from ringway import _ringway
 from ringway._engine import engine, run
 
@@ -149,10 +150,12 @@ class Case:
             task = asyncio.ensure_future(self.operate(name, operation, words[at + 1]))
             self.tasks[name] = task
             if kind == "do":
-                await asyncio.wait_for(task, 20)
+                await asyncio.wait_for(task, TIME_LIMIT)
         elif kind == "wait":
             names = list(self.tasks) if words[1] == "all" else words[1:]
-            await asyncio.wait_for(asyncio.gather(*(self.tasks[name] for name in names)), 20)
+            await asyncio.wait_for(
+                asyncio.gather(*(self.tasks[name] for name in names)), TIME_LIMIT
+            )
         elif kind == "submit":
             await self.turn()
         elif method := getattr(self, f"step_{kind}", None):
@@ -473,7 +476,7 @@ def test_case(steps: list[list[str]], tmp_path: Path, monkeypatch: pytest.Monkey
 
     old = os.umask(0o022)
     try:
-        asyncio.run(asyncio.wait_for(main(), 20))
+        asyncio.run(asyncio.wait_for(main(), TIME_LIMIT))
     except Inexpressible as reason:
         pytest.skip(f"cannot express {reason}")
     finally:

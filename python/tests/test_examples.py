@@ -16,7 +16,7 @@ PAGES = [ROOT / "README.md", ROOT.parent / "docs" / "python.md"]
 
 def run(*command: Path) -> str:
     arguments = [sys.executable, "-W", "error", *map(os.fspath, command)]
-    result = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(arguments, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

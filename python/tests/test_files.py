@@ -375,7 +375,7 @@ def test_explain_names_what_forces_the_backend() -> None:
         environment = {**os.environ, **variable}
         command = [sys.executable, "-c", script]
         text = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60, check=True
+            command, env=environment, capture_output=True, text=True, timeout=300, check=True
         ).stdout
         assert text.startswith(start)
         assert ("forced" in text) == bool(variable["RINGWAY_BACKEND"])
@@ -465,7 +465,7 @@ def test_an_unclosed_file_is_written_also_if_the_warning_is_an_error(tmp_path: P
         asyncio.run(main())
     """
     command = [sys.executable, "-W", "error::ResourceWarning", "-c", textwrap.dedent(program)]
-    result = subprocess.run([*command, path], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([*command, path], capture_output=True, text=True, timeout=300)
     assert result.returncode == 0 and "ResourceWarning: unclosed file" in result.stderr
     assert path.read_bytes() == b"kept"
 
@@ -511,7 +511,7 @@ async def test_looking_at_the_size_keeps_locks(lines: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(program), lines]
 
     def tried() -> str:
-        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=300).stdout
 
     async with ringway.open(lines, "rb+") as file:
         fcntl.lockf(file.fileno(), fcntl.LOCK_EX)
@@ -553,7 +553,7 @@ def test_explain_tells_of_missing_descriptors() -> None:
 
     def explained(free: int) -> str:
         command = [sys.executable, "-c", textwrap.dedent(FEW_DESCRIPTORS), str(free)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert result.returncode == 0, result.stderr
         return result.stdout
 
@@ -679,10 +679,10 @@ async def test_a_line_ends_where_a_terminal_does(mode: str, call: str) -> None:
             }
             # The first end is that of the input so far, the second one that of the file.
             os.write(keyboard, b"abc\x04\x04")
-            found: Any = await asyncio.wait_for(calls[call](), 5)
+            found: Any = await asyncio.wait_for(calls[call](), 60)
             assert found == (b"abc" if mode == "rb" else "abc")
             os.write(keyboard, b"def\n")
-            found = await asyncio.wait_for(calls[call](), 5)
+            found = await asyncio.wait_for(calls[call](), 60)
             assert found == (b"def\n" if mode == "rb" else "def\n")
     finally:
         os.close(keyboard)

@@ -27,7 +27,7 @@ def python(program: str, *arguments: str, **variables: str) -> subprocess.Comple
     command = [sys.executable, "-X", "dev", "-W", ignored, "-c", textwrap.dedent(program)]
     command += arguments
     environment = os.environ | variables
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     # On a busy machine asyncio says in this mode that a callback took long.
     slow = re.compile(r"^Executing <.* took .* seconds\n", re.MULTILINE)
     result.stderr = slow.sub("", result.stderr)
@@ -628,12 +628,12 @@ def test_threads_may_build_engines_while_the_interpreter_ends() -> None:
         thread = threading.Thread(target=build, daemon=True)
         thread.start()
         until, rounds = time.monotonic() + 1, 0
-        while time.monotonic() < until:
+        while rounds < 100 or time.monotonic() < until:
             module._finish_idle()
             rounds += 1
         ends = True
         thread.join()
-        print(rounds > 100)
+        print("done")
         """
     )
-    assert (result.stdout, result.stderr) == ("True\n", "")
+    assert (result.stdout, result.stderr) == ("done\n", "")

@@ -23,6 +23,6 @@ ROOT = Path(__file__).parent.parent
 )
 def test_tools_find_nothing(command: list[str]) -> None:
     result = subprocess.run(
-        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=1800
     )
     assert result.returncode == 0, result.stdout + result.stderr

@@ -28,7 +28,7 @@ fail() {
 run() {
 	uri=$1 pattern=$2 benchmarks=$3
 	shift 3
-	LD_PRELOAD=$object timeout 100 db_bench --fs_uri="$uri&log=1" --db="$dir/db" \
+	LD_PRELOAD=$object timeout 600 db_bench --fs_uri="$uri&log=1" --db="$dir/db" \
 		--benchmarks="$benchmarks" --num=20000 --value_size=400 --cache_size=0 \
 		--verify_checksum=1 --threads=2 --compression_type=none \
 		--target_file_size_base=2097152 --write_buffer_size=1048576 \

@@ -305,8 +305,8 @@ static void bounded_wait(void *arg)
 static void bounded_waits(unsigned backend)
 {
 	/* 0 is the default of five seconds. */
-	struct wait waits[] = {{0, 0, 50, 50, 2000},
-	                       {0, RINGWAY_NO_CLOSE_WAIT, 0, 0, 2000},
+	struct wait waits[] = {{0, 0, 50, 50, 4500},
+	                       {0, RINGWAY_NO_CLOSE_WAIT, 0, 0, 4500},
 	                       {0, 0, 0, 5000, 20000}};
 	int i;
 

@@ -16,14 +16,15 @@ fn a_failed_queue_completes_operations_that_outlast_it() {
         };
         let (go_on, waits) = mpsc::channel::<()>();
         let (done, is_done) = mpsc::channel();
+        let (begins, has_begun) = mpsc::channel();
         let work = move || {
+            begins.send(()).unwrap();
             _ = waits.recv();
             _ = done.send(());
         };
         queue.push(op::blocking(work).user_data(7)).unwrap();
         queue.submit().unwrap();
-        // It has begun when it has a thread.
-        std::thread::sleep(Duration::from_millis(100));
+        has_begun.recv_timeout(Duration::from_secs(20)).unwrap();
         let error = io::Error::from_raw_os_error(libc::EPERM);
         queue.fail(&error, Duration::from_millis(10)).unwrap();
         let results: Vec<_> = queue

@@ -191,7 +191,7 @@ impl World {
     fn queue(&self, plan: FaultPlan) -> Queue {
         self.runs.set(self.runs.get() + 1);
         let options = Options::new().backend(self.backend).faults(plan).close_wait(HANG_LIMIT);
-        // Another test may have disabled io_uring, or used up its resources.
+        // Other processes may have used up its resources.
         let until = Instant::now() + HANG_LIMIT;
         loop {
             match options.build() {

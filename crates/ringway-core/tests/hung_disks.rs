@@ -3,17 +3,19 @@
 
 #![cfg(ringway_linux)]
 
+#[path = "common/evict.rs"]
+mod evict;
 #[path = "common/places.rs"]
 #[allow(dead_code, reason = "others use the rest")]
 mod places;
 #[path = "common/skip.rs"]
 mod skip;
 
+use evict::evict;
 use places::Overlay;
 use ringway_core::{BackendKind, File, Options, Queue, op};
 use ringway_hostile::HostileDisk;
 use skip::skip;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -31,11 +33,7 @@ fn hanging_disk() -> Option<HostileDisk> {
 fn uncached_file(disk: &HostileDisk) -> PathBuf {
     let path = disk.path().join("file");
     std::fs::write(&path, vec![1; HANGING * LEN]).unwrap();
-    let file = std::fs::File::open(&path).unwrap();
-    file.sync_all().unwrap();
-    // SAFETY: the call takes numbers only.
-    let dropped = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-    assert_eq!(dropped, 0);
+    evict(&std::fs::File::open(&path).unwrap());
     path
 }
 

@@ -10,8 +10,8 @@
 mod common;
 
 use common::{
-    KAIO, REGISTER_BUFFERS2, URING, become_ordinary, is_root, kill_at_unlisted, limit_memlock,
-    refuse, refuse_registration,
+    KAIO, REGISTER_BUFFERS2, URING, become_ordinary, is_root, kill_at_unlisted, leave_mounts,
+    limit_kaio_requests, limit_memlock, refuse, refuse_registration,
 };
 use ringway_core::device::LocalMounts;
 use ringway_core::probe::{self, Machine, UringSupport};
@@ -249,7 +249,7 @@ fn a_filter_that_hides_io_uring_and_kaio() {
 #[test]
 fn no_kaio_requests_left() {
     in_child("no_kaio_requests_left", || {
-        refuse(&[libc::SYS_io_setup], libc::EAGAIN);
+        limit_kaio_requests(0);
         let refusal = machine().kaio.unwrap_err();
         let max = fs::read_to_string("/proc/sys/fs/aio-max-nr").unwrap();
         assert!(refusal.meaning.contains(&format!("fs.aio-max-nr is {}", max.trim())), "{refusal}");
@@ -389,18 +389,10 @@ fn paths() {
 
 /// Mounts a ramfs there that this thread alone sees.
 fn mount_ramfs(directory: &CStr) -> io::Result<()> {
-    // SAFETY: the calls take numbers, C strings and null pointers where they may be null.
+    leave_mounts()?;
+    // SAFETY: the call takes C strings, a number and a null pointer where it may be null.
     let is_mounted = unsafe {
-        libc::unshare(libc::CLONE_NEWNS) == 0
-            && libc::mount(
-                ptr::null(),
-                c"/".as_ptr(),
-                ptr::null(),
-                libc::MS_REC | libc::MS_PRIVATE,
-                ptr::null(),
-            ) == 0
-            && libc::mount(c"ramfs".as_ptr(), directory.as_ptr(), c"ramfs".as_ptr(), 0, ptr::null())
-                == 0
+        libc::mount(c"ramfs".as_ptr(), directory.as_ptr(), c"ramfs".as_ptr(), 0, ptr::null()) == 0
     };
     if is_mounted { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

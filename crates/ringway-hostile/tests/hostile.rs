@@ -209,18 +209,22 @@ fn a_disk_ends_with_its_process() {
         .unwrap();
     let mut said = BufReader::new(test.stdout.take().unwrap()).lines().map(Result::unwrap);
     let said = said.find(|line| line.starts_with("disk ") || line.starts_with("none ")).unwrap();
-    let others_see = said.split(' ').nth(1).and_then(|path| device_of(path.as_ref()));
+    let device = said.strip_prefix("disk ").and_then(|said| said.split_once(' '));
+    let seen = device.map(|(path, device)| {
+        let name = device.strip_prefix("/dev/").unwrap();
+        let image = Path::new("/sys/block").join(name).join("loop/backing_file");
+        (device_of(path.as_ref()), fs::read_to_string(&image), image)
+    });
     test.kill().unwrap();
     test.wait().unwrap();
+    let Some((others_see, used, image)) = seen else { return skip(&said) };
     assert_eq!(others_see, None);
-    let Some((_, device)) = said.strip_prefix("disk ").and_then(|said| said.split_once(' ')) else {
-        return skip(&said);
-    };
-    let name = device.strip_prefix("/dev/").unwrap();
-    let image = Path::new("/sys/block").join(name).join("loop/backing_file");
+    let used = used.unwrap();
+    assert!(used.contains("/mount/image"), "{used}");
+    // Another program's image may follow on the same device.
     let until = Instant::now() + Duration::from_secs(20);
-    while fs::read_to_string(&image).is_ok_and(|image| image.contains("/mount/image")) {
-        assert!(Instant::now() < until, "{device} is still there");
+    while fs::read_to_string(&image).is_ok_and(|image| image == used) {
+        assert!(Instant::now() < until, "{said} is still there");
         thread::sleep(Duration::from_millis(20));
     }
 }

@@ -5,9 +5,9 @@ use std::io::Write;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longer than any test takes, on the slowest disk. `RINGWAY_WATCHDOG` sets other seconds, for
-/// emulated processors.
-pub const LIMIT: Duration = Duration::from_secs(60);
+/// Longer than any test takes, on the slowest disk and beside other work. `RINGWAY_WATCHDOG` sets
+/// other seconds, for emulated processors.
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// The work in progress: its deadline and name, by number.
 static WATCHED: Mutex<BTreeMap<u64, (Instant, String)>> = Mutex::new(BTreeMap::new());

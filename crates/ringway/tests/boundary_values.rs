@@ -8,6 +8,7 @@
 
 mod common;
 
+use common::process::wait_for_memory;
 use common::{BACKENDS, build_or_skip, pattern, skip, write_synced};
 use futures::executor::block_on;
 use ringway::fs::{Advice, File, OpenOptions};
@@ -229,13 +230,6 @@ fn extreme_offsets_and_lengths() {
     });
 }
 
-/// Bytes of available memory.
-fn memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
-    let line = text.lines().find(|line| line.starts_with("MemAvailable")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
-}
-
 #[test]
 fn extreme_engine_settings() {
     type Setting = (&'static str, fn(EngineBuilder, usize) -> EngineBuilder);
@@ -262,7 +256,7 @@ fn extreme_engine_settings() {
     for kind in BACKENDS {
         for (name, set) in settings {
             for number in [0, 1, 1 << 12, 1 << 16, u32::MAX as usize, usize::MAX] {
-                if (name, number) == ("fixed_buffers, both", 1 << 16) && memory() < 8 << 30 {
+                if (name, number) == ("fixed_buffers, both", 1 << 16) && !wait_for_memory(8 << 30) {
                     skip("too little memory for 4 GiB of fixed buffers");
                     continue;
                 }

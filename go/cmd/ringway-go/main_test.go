@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -193,6 +194,11 @@ func TestInterrupt(t *testing.T) {
 		"1", "-only", "os", "-runtime", "1h")
 	// The run must not get the signal of the group.
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// The child would inherit that the signal is ignored, as it is in the background of a shell
+	// script. What this process catches has the default action in the child.
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	defer signal.Stop(interrupts)
 	errs, err := child.StderrPipe()
 	must(t, err)
 	must(t, child.Start())

@@ -902,38 +902,8 @@ let expect_forked queue =
   Queue.close queue;
   Queue.close queue
 
-let fork_no_domains f =
-  (* OCaml 5 refuses to fork once a domain has been created. *)
-  match f () with () -> () | exception Failure text -> Backends.skip ~expected:true text
-
-let fork backend () =
-  fork_no_domains @@ fun () ->
-  with_queue backend @@ fun queue ->
-  with_pipe @@ fun r w ->
-  let nop = Queue.push queue Operation.nop in
-  let op = Queue.push queue (Operation.poll r Operation.pollin) in
-  (* The completion of the first is for the parent alone. *)
-  Queue.wait queue ~min:1 ~timeout_ns:forever;
-  (* A sanitizer's locks must not be held by a thread that is being started. *)
-  Unix.sleepf 0.01;
-  in_child (fun () ->
-      expect_forked queue;
-      (* The child's own. *)
-      with_queue backend (fun queue -> check_int "nop" 0 (result queue Operation.nop)));
-  (* A child whose finaliser finds its parent's queue does not hang and does no harm. *)
-  in_child (fun () -> collect_garbage ());
-  ignore (Unix.write_substring w "x" 0 1);
-  let results = collect queue in
-  check_int "the parent's nop" 0 (Hashtbl.find results nop);
-  check_int "the parent's poll" Operation.pollin (Hashtbl.find results op)
-
-(* The numbers of the open descriptors. *)
-let descriptors () =
-  let is_open name = Sys.file_exists ("/proc/self/fd/" ^ name) in
-  List.filter is_open (Array.to_list (Sys.readdir "/proc/self/fd"))
-
-(* Waits until all other threads sleep: one that is starting holds a lock of Rust's standard
-   library, without which a child could start none. *)
+(* Waits until all other threads sleep: one that is starting holds locks of Rust's standard library
+   and of a sanitizer, without which a child could start none. *)
 let rec wait_for_threads () =
   let sleeps task =
     match open_in ("/proc/self/task/" ^ task ^ "/stat") with
@@ -949,6 +919,35 @@ let rec wait_for_threads () =
     Unix.sleepf 0.001;
     wait_for_threads ()
   end
+
+let fork_no_domains f =
+  (* OCaml 5 refuses to fork once a domain has been created. *)
+  match f () with () -> () | exception Failure text -> Backends.skip ~expected:true text
+
+let fork backend () =
+  fork_no_domains @@ fun () ->
+  with_queue backend @@ fun queue ->
+  with_pipe @@ fun r w ->
+  let nop = Queue.push queue Operation.nop in
+  let op = Queue.push queue (Operation.poll r Operation.pollin) in
+  (* The completion of the first is for the parent alone. *)
+  Queue.wait queue ~min:1 ~timeout_ns:forever;
+  wait_for_threads ();
+  in_child (fun () ->
+      expect_forked queue;
+      (* The child's own. *)
+      with_queue backend (fun queue -> check_int "nop" 0 (result queue Operation.nop)));
+  (* A child whose finaliser finds its parent's queue does not hang and does no harm. *)
+  in_child (fun () -> collect_garbage ());
+  ignore (Unix.write_substring w "x" 0 1);
+  let results = collect queue in
+  check_int "the parent's nop" 0 (Hashtbl.find results nop);
+  check_int "the parent's poll" Operation.pollin (Hashtbl.find results op)
+
+(* The numbers of the open descriptors. *)
+let descriptors () =
+  let is_open name = Sys.file_exists ("/proc/self/fd/" ^ name) in
+  List.filter is_open (Array.to_list (Sys.readdir "/proc/self/fd"))
 
 (* Generation after generation: each child closes its parent's queue, whose operations go on. *)
 let forks_keep_no_descriptors backend () =
@@ -986,13 +985,14 @@ let fork_while_waiting backend () =
 (* ---- Random operations ---- *)
 
 let () =
-  (* A test that hangs ends the program. Some tests use SIGALRM. *)
+  (* A test that hangs ends the program. Some tests use SIGALRM. All of them together take longer
+     where the machine is busy. *)
   let limit = Unix.getpid () in
   ignore
     (Thread.create
        (fun () ->
-         Thread.delay 120.;
-         prerr_endline "queue_test: not done within 120 s";
+         Thread.delay 600.;
+         prerr_endline "queue_test: not done within 600 s";
          Unix.kill limit Sys.sigkill)
        ());
   let each tests =

@@ -4,6 +4,7 @@ use std::env;
 use std::io;
 use std::process::Command;
 use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 const CHILD: &str = "RINGWAY_TEST_CHILD";
 
@@ -93,10 +94,46 @@ pub fn become_ordinary() {
     assert!(!is_root());
 }
 
+/// From now on this thread, and what it starts, has mounts that nobody else sees. Needs root.
+pub fn leave_mounts() -> io::Result<()> {
+    let none = std::ptr::null();
+    // SAFETY: the calls take numbers, C strings and null pointers where they may be null.
+    let has_left = unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(
+                none,
+                c"/".as_ptr(),
+                none,
+                libc::MS_REC | libc::MS_PRIVATE,
+                std::ptr::null(),
+            ) == 0
+    };
+    if has_left { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 pub fn limit_memlock(bytes: u64) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
     // SAFETY: the limit is a live value that is only read.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) }, 0);
+}
+
+/// Waits until so many bytes of memory are available: other programs may need them for a while.
+/// Returns whether they are.
+#[allow(dead_code, reason = "few tests need much memory")]
+pub fn wait_for_memory(bytes: u64) -> bool {
+    let has = |name: &str| {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024 >= bytes
+    };
+    let until = Instant::now() + Duration::from_secs(30);
+    while has("MemTotal") && Instant::now() < until {
+        if has("MemAvailable") {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    false
 }
 
 /// Makes `calls` fail with `errno` on this thread and all that it starts from now on.
@@ -139,26 +176,36 @@ fn install(filter: &mut [libc::sock_filter]) {
 /// Makes `io_uring_register(2)` with this opcode fail with EINVAL, as on a kernel that does not
 /// know it, on this thread and all that it starts from now on.
 pub fn refuse_registration(opcode: u32) {
+    refuse_argument(libc::SYS_io_uring_register, 1, libc::BPF_JEQ, opcode, libc::EINVAL);
+}
+
+/// Makes `io_setup(2)` for more requests than these fail with EAGAIN, as if other programs had
+/// taken the rest of `fs.aio-max-nr`, on this thread and all that it starts from now on.
+pub fn limit_kaio_requests(most: u32) {
+    refuse_argument(libc::SYS_io_setup, 0, libc::BPF_JGT, most, libc::EAGAIN);
+}
+
+/// Makes a call fail if the comparison of the lower half of its argument with `number` is true.
+fn refuse_argument(call: libc::c_long, index: usize, comparison: u32, number: u32, errno: i32) {
     let load = |at: usize| {
         let code = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
         libc::sock_filter { code: code as u16, jt: 0, jf: 0, k: at as u32 }
     };
-    let unless = |skip: u8, k: u32| {
-        let code = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let unless = |skip: u8, comparison: u32, k: u32| {
+        let code = libc::BPF_JMP | comparison | libc::BPF_K;
         libc::sock_filter { code: code as u16, jt: 0, jf: skip, k }
     };
     let end =
         |k: u32| libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k };
-    // The second argument, its lower half.
     let argument = std::mem::offset_of!(libc::seccomp_data, args)
-        + size_of::<u64>()
+        + index * size_of::<u64>()
         + if cfg!(target_endian = "big") { 4 } else { 0 };
     install(&mut [
         load(std::mem::offset_of!(libc::seccomp_data, nr)),
-        unless(3, libc::SYS_io_uring_register as u32),
+        unless(3, libc::BPF_JEQ, call as u32),
         load(argument),
-        unless(1, opcode),
-        end(libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32),
+        unless(1, comparison, number),
+        end(libc::SECCOMP_RET_ERRNO | errno as u32),
         end(libc::SECCOMP_RET_ALLOW),
     ]);
 }

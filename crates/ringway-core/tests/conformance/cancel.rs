@@ -219,7 +219,7 @@ pub fn that_never_find_the_operation(world: &World) {
     let began = Instant::now();
     assert_eq!(queue.reap(0).unwrap().count(), 0);
     assert_eq!(queue.reap_until(1, Instant::now()).unwrap().count(), 0);
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     // They are repeated seldom.
     queue.reap_until(1, Instant::now() + Duration::from_millis(300)).unwrap().for_each(drop);
     let calls = queue.stats().system_calls;

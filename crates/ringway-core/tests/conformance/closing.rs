@@ -10,6 +10,10 @@ use ringway_core::{BackendKind, FaultPlan, File, OpenOptions};
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
+/// A close takes as long only if it waits for an operation that does not end: a busy machine needs
+/// a part of it.
+const LONG: Duration = Duration::from_secs(50);
+
 pub fn with_operations_in_flight(world: &World) {
     let files = world.files("closing", &pattern(0, 1 << 20));
     let path = world.dir("closing").join("file");
@@ -17,7 +21,7 @@ pub fn with_operations_in_flight(world: &World) {
     let idle = descriptors();
     let (reader, writer) = pipe();
     for submit in [false, true] {
-        let mut queue = world.queue();
+        let mut queue = world.build(&world.options().close_wait(LONG));
         for _ in 0..5 {
             queue.push(op::poll(&reader, Readiness::READABLE)).unwrap();
             queue.push(op::read(&reader, vec![0; 10], Position::Current)).unwrap();
@@ -39,7 +43,7 @@ pub fn with_operations_in_flight(world: &World) {
         }
         let begin = Instant::now();
         drop(queue);
-        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+        assert!(begin.elapsed() < LONG / 2, "{:?}", begin.elapsed());
     }
     drop((reader, writer));
     let gone = wait_for(Duration::from_secs(10), || descriptors() <= idle);
@@ -56,8 +60,8 @@ pub fn close_returns_how_many_are_left(world: &World) {
     queue.submit().unwrap();
     write_all(&writer, b"x");
     let begin = Instant::now();
-    assert_eq!(queue.close(Duration::from_secs(10)).unwrap(), 0);
-    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert_eq!(queue.close(LONG).unwrap(), 0);
+    assert!(begin.elapsed() < LONG / 2);
     // Each operation has its completion, whether it was cancelled or ready.
     let rest = queue.rest();
     assert_eq!(rest.len(), 5);
@@ -109,8 +113,8 @@ pub fn by_a_thread_other_than_the_issuer(world: &World) {
     let queue = std::thread::scope(|scope| scope.spawn(make).join().unwrap());
     let mut queue = Checked::new(queue);
     let begin = Instant::now();
-    assert_eq!(queue.close(Duration::from_secs(60)).unwrap(), 0);
-    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    assert_eq!(queue.close(LONG).unwrap(), 0);
+    assert!(begin.elapsed() < LONG / 2, "{:?}", begin.elapsed());
     let rest = queue.rest();
     assert_eq!(rest.len(), 5);
     assert!([Ok(0), Err(libc::ECANCELED)].contains(&rest[&3]), "{rest:?}");
@@ -151,7 +155,7 @@ pub fn drop_waits_no_longer_than_close_wait(world: &World) {
     std::thread::sleep(5 * MS);
     let begin = Instant::now();
     drop(queue);
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < LONG / 2, "{:?}", begin.elapsed());
     // Lets the blocked thread go, if there still is one.
     drop(std::fs::File::options().read(true).write(true).open(&path).unwrap());
 }

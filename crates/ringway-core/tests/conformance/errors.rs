@@ -1,7 +1,7 @@
 //! Failures: every backend reports the errno of the system call. Cases that data can express are in
 //! `conformance/errors.case`.
 
-use super::common::is_root;
+use super::common::{is_root, leave_mounts};
 use super::world::{Checked, World, buffer_for, pattern, pipe, skip};
 use ringway_core::op::{self, Position, Raw, Vectored};
 use ringway_core::{OpenOptions, Operation, Reason};
@@ -100,17 +100,6 @@ pub fn file_system(world: &World, kib: usize, make: &[&str]) -> Option<std::path
     let dir = world.dir("mounted");
     let image = world.disk.join("image");
     std::fs::File::create(&image).unwrap().set_len(kib as u64 * 1024).unwrap();
-    // SAFETY: the calls take numbers, C strings and null pointers where they may be null.
-    let apart = unsafe {
-        libc::unshare(libc::CLONE_NEWNS) == 0
-            && libc::mount(
-                std::ptr::null(),
-                c"/".as_ptr(),
-                std::ptr::null(),
-                libc::MS_REC | libc::MS_PRIVATE,
-                std::ptr::null(),
-            ) == 0
-    };
     // The PATH of a service may lack the directories of system programs.
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     let run = |program: &str, arguments: &[&Path]| {
@@ -126,13 +115,11 @@ pub fn file_system(world: &World, kib: usize, make: &[&str]) -> Option<std::path
             Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr)))
         }
     };
-    let made = if !apart {
-        Err(std::io::Error::last_os_error().to_string())
-    } else {
-        let options = make[1..].iter().map(Path::new).chain([&*image]);
-        run(make[0], &options.collect::<Vec<_>>())
-            .and_then(|()| run("mount", &[Path::new("-oloop"), &image, &dir]))
-    };
+    let options: Vec<_> = make[1..].iter().map(Path::new).chain([&*image]).collect();
+    let made = leave_mounts()
+        .map_err(|error| error.to_string())
+        .and_then(|()| run(make[0], &options))
+        .and_then(|()| run("mount", &[Path::new("-oloop"), &image, &dir]));
     match made {
         // A queue's threads have the working directory of the process's first thread, from where
         // this thread's mounts are not seen.

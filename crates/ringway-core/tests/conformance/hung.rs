@@ -81,7 +81,7 @@ pub fn opens_of_fifos(world: &World) {
     for path in &paths {
         fifo(path);
     }
-    let mut queue = world.queue();
+    let mut queue = world.build(&world.options().close_wait(2 * SOON));
     let before = (descriptors(), threads());
     let ids = waiting_opens(world, &mut queue, &paths);
     other_operations_complete(world, &mut queue);
@@ -114,7 +114,7 @@ pub fn opens_of_fifos(world: &World) {
     other_operations_complete(world, &mut queue);
     let begin = Instant::now();
     drop(queue);
-    assert!(begin.elapsed() < Duration::from_secs(4), "dropping took {:?}", begin.elapsed());
+    assert!(begin.elapsed() < SOON, "dropping took {:?}", begin.elapsed());
     // Descriptors they open in the end are closed, and their threads end.
     drop(other);
     let ends: Vec<_> = paths

@@ -1,6 +1,7 @@
 //! Transfers longer than a device, a system call or 32 bits take at once: every byte is in its
 //! place.
 
+use super::common::wait_for_memory;
 use super::errors::small_file_system;
 use super::world::{World, buffer_for, bytes, filled, pattern, skip};
 use ringway_core::op::{self, Vectored};
@@ -10,13 +11,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// Bytes of available memory.
-fn memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
-    let line = text.lines().find(|line| line.starts_with("MemAvailable")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
-}
 
 fn long_reads(world: &World, file: &File, content: &[u8]) {
     let len = content.len() as u64;
@@ -426,7 +420,7 @@ pub fn over_two_gibibytes(world: &World) {
         return println!("left out: RINGWAY_LONG=1 runs it on every backend");
     }
     let len = (2 << 30) + (200 << 20) + 12_345;
-    if memory() < 2 * len {
+    if !wait_for_memory(2 * len) {
         return skip("too little memory for a buffer over 2 GiB");
     }
     // On tmpfs, where a hole takes no page cache.
@@ -448,7 +442,7 @@ pub fn over_four_gibibytes_direct(world: &World) {
         return println!("left out: costly, and split in the same way on every backend");
     }
     let len = (4 << 30) + (16 << 20);
-    if memory() < 2 * len {
+    if !wait_for_memory(2 * len) {
         return skip("too little memory for a buffer over 4 GiB");
     }
     let file = world.file(b"");

@@ -24,7 +24,7 @@ mod world;
 
 use common::{
     KAIO, REGISTER_BUFFERS2, URING, become_ordinary, in_child, in_child_beside_others, is_root,
-    kill_at_unlisted, limit_memlock, refuse, refuse_registration,
+    kill_at_unlisted, leave_mounts, limit_memlock, refuse, refuse_registration,
 };
 use libtest_mimic::{Arguments, Trial};
 use ringway_core::refusal::Feature;
@@ -48,8 +48,7 @@ struct Case {
     /// Runs in the leg without restrictions only: it is expensive, or restrictions do not affect
     /// it.
     once: bool,
-    /// Changes a limit of the machine, or takes much of its memory or disk: no other test runs
-    /// meanwhile.
+    /// Takes much of the machine's memory or disk: no other test runs meanwhile.
     alone: bool,
 }
 
@@ -72,7 +71,6 @@ const EVERYWHERE_APART: Case = set(true, false);
 const ONCE: Case = set(false, true);
 const ONCE_APART: Case = set(true, true);
 const ALONE: Case = Case { alone: true, ..ONCE };
-const ALONE_APART: Case = Case { alone: true, ..ONCE_APART };
 
 const CASES: &[Case] = cases! {
     EVERYWHERE {
@@ -167,6 +165,7 @@ const CASES: &[Case] = cases! {
         large::long_appends,
         large::a_short_write_changes_nothing_beyond_its_count,
         process::no_more_threads,
+        process::no_kaio_requests_left,
         process::signals_without_threads,
         process::fork_of_the_same_number,
         process::fork_while_threads_start_and_end,
@@ -184,9 +183,6 @@ const CASES: &[Case] = cases! {
         closing::a_thousand_queues,
         large::over_two_gibibytes,
         large::over_four_gibibytes_direct,
-    }
-    ALONE_APART {
-        process::no_kaio_requests_left,
     }
 };
 
@@ -259,6 +255,8 @@ struct Leg {
     restrict: fn(),
     /// Backends that must be refused, with the errno.
     refused: &'static [(BackendKind, i32)],
+    /// Part of each explanation.
+    because: &'static str,
     little_memory: bool,
     /// Runs only the cases with these names.
     only: Option<&'static [&'static str]>,
@@ -293,7 +291,7 @@ struct Run<'a> {
 
 impl Leg {
     const fn new(test: &'static str, restrict: fn()) -> Self {
-        Self { test, restrict, refused: &[], little_memory: false, only: None }
+        Self { test, restrict, refused: &[], because: "", little_memory: false, only: None }
     }
 
     /// The cases that run under the restrictions.
@@ -333,6 +331,7 @@ impl Leg {
                         "{refusal}"
                     );
                     assert!(!refusal.meaning.is_empty() && !refusal.fix.is_empty(), "{refusal}");
+                    assert!(refusal.meaning.contains(self.because), "{refusal}");
                 }
                 (Err(error), None) => skip(&format!("{kind}: {error}")),
                 (other, _) => panic!("{kind}: {other:?}"),
@@ -380,7 +379,7 @@ impl Run<'_> {
             self.run_all();
         };
         let is_alone = |case: &Which<'_>| matches!(case, Which::Code(case) if case.alone);
-        if self.leg.test == WITHOUT_URING || self.cases.iter().any(is_alone) {
+        if self.cases.iter().any(is_alone) {
             in_child(self.test, prepare, body);
         } else {
             in_child_beside_others(self.test, prepare, body);
@@ -561,52 +560,41 @@ const LEGS: &[Leg] = &[
         ]),
         ..Leg::new("leg::a_kernel_without_sparse_tables", || refuse_registration(REGISTER_BUFFERS2))
     },
-    // A few cases only, because the whole machine is without io_uring meanwhile.
     #[cfg(ringway_linux)]
     Leg {
         refused: &[(BackendKind::Uring, libc::EPERM)],
+        because: "kernel.io_uring_disabled is 2",
         only: Some(&["nop", "transfers::all_buffer_types", "a chain runs in order"]),
-        ..Leg::new(WITHOUT_URING, || fs::write(DISABLED, "2").unwrap())
+        ..Leg::new(WITHOUT_URING, disable_uring)
     },
 ];
-
-/// Restores a sysctl when dropped.
-struct Sysctl {
-    path: &'static Path,
-    before: String,
-}
-
-impl Sysctl {
-    fn remember(path: &'static str) -> Self {
-        let path = Path::new(path);
-        Self { path, before: fs::read_to_string(path).unwrap() }
-    }
-}
-
-impl Drop for Sysctl {
-    fn drop(&mut self) {
-        fs::write(self.path, self.before.trim()).unwrap();
-    }
-}
 
 const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
 
 const WITHOUT_URING: &str = "leg::io_uring_disabled_by_sysctl";
 
+/// This process sees a sysctl and meets a refusal as if io_uring were disabled. (The sysctl itself
+/// is of the whole machine, and so of other programs.)
+#[cfg(ringway_linux)]
+fn disable_uring() {
+    leave_mounts().unwrap();
+    let disabled = env::current_dir().unwrap().join("disabled");
+    fs::write(&disabled, "2\n").unwrap();
+    let mounted = Command::new("mount").arg("--bind").arg(disabled).arg(DISABLED).status().unwrap();
+    assert!(mounted.success(), "mount: {mounted}");
+    refuse(&[libc::SYS_io_uring_setup], libc::EPERM);
+}
+
 fn run_leg(leg: &Leg, data: &[cases::Case]) {
-    let run = || Run { test: leg.test, leg, cases: leg.cases(data), full: false }.run();
-    if leg.test != WITHOUT_URING {
-        return run();
+    if leg.test == WITHOUT_URING {
+        if !is_root() {
+            return skip("only root may mount");
+        }
+        if !Path::new(DISABLED).exists() {
+            return skip("this kernel has no kernel.io_uring_disabled");
+        }
     }
-    if !is_root() {
-        return skip("only root may set a sysctl");
-    }
-    if !Path::new(DISABLED).exists() {
-        return skip("this kernel has no kernel.io_uring_disabled");
-    }
-    // Of the child, and of the parent in case the child dies first.
-    let _restored = Sysctl::remember(DISABLED);
-    run();
+    Run { test: leg.test, leg, cases: leg.cases(data), full: false }.run();
 }
 
 pub fn main() {

@@ -10,7 +10,7 @@ use std::env;
 use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Reasons for skips that are allowed if `CI` is set.
@@ -306,10 +306,6 @@ pub fn wait_for(limit: Duration, mut ready: impl FnMut() -> bool) -> bool {
         std::thread::sleep(Duration::from_millis(1));
     }
     true
-}
-
-pub fn read_number(path: impl AsRef<Path>) -> u64 {
-    fs::read_to_string(path).unwrap().trim().parse().unwrap()
 }
 
 pub const MS: Duration = Duration::from_millis(1);

@@ -3,6 +3,8 @@
 #![allow(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
 
 mod common;
+#[path = "../../../ringway-core/tests/common/evict.rs"]
+mod evict;
 #[cfg(feature = "object_store_0_13")]
 mod object_store_0_13;
 #[cfg(feature = "object_store_0_14")]

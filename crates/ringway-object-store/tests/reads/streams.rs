@@ -5,14 +5,13 @@ use super::object_store::path::Path;
 use super::object_store::{GetOptions, ObjectStore, ObjectStoreExt};
 use super::ringway_store::RingwayFileSystem;
 use crate::common::{current_thread, engines, pattern, scratch, write};
+use crate::evict::{cached_pages, evict};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use ringway::{Coalesce, Engine, FaultPlan};
 use ringway_object_store::{ReadAhead, read_ranges};
-use rustix::fs::{Advice, fadvise};
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
@@ -115,36 +114,20 @@ fn no_more_than_the_ranges_is_read() {
     for engine in engines(|builder| builder) {
         let (dir, store) = large(&engine);
         let file = std::fs::File::open(dir.path().join("large")).unwrap();
-        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-        assert_eq!(cached(&file), [], "the directory is on a disk");
+        evict(&file);
         let first = [0..4096];
         let parts = current_thread().block_on(store.get_ranges(&location(), &first)).unwrap();
         assert_eq!(parts[0], pattern(4096));
-        assert!(cached(&file).iter().all(|page| *page == 0), "{:?}", cached(&file));
+        assert!(cached_pages(&file).iter().all(|page| *page == 0), "{:?}", cached_pages(&file));
 
-        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        evict(&file);
         let parts = current_thread().block_on(async {
             let (file, _) = store.open(&location()).await.unwrap();
             read_ranges(&file, &first, Coalesce::default()).await
         });
         assert_eq!(parts.unwrap()[0], pattern(4096));
-        assert!(cached(&file).iter().all(|page| *page == 0), "{:?}", cached(&file));
+        assert!(cached_pages(&file).iter().all(|page| *page == 0), "{:?}", cached_pages(&file));
     }
-}
-
-/// The pages of the object that are in the page cache.
-fn cached(file: &std::fs::File) -> Vec<usize> {
-    let mut pages = vec![0u8; LEN.div_ceil(4096)];
-    // SAFETY: the kernel chooses the place of the mapping, which nothing refers to; `pages` has a
-    // byte for each page.
-    unsafe {
-        let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
-        let mapped = libc::mmap(std::ptr::null_mut(), LEN, read, shared, file.as_raw_fd(), 0);
-        assert_ne!(mapped, libc::MAP_FAILED);
-        assert_eq!(libc::mincore(mapped, LEN, pages.as_mut_ptr()), 0);
-        assert_eq!(libc::munmap(mapped, LEN), 0);
-    }
-    (0..pages.len()).filter(|page| pages[*page] & 1 == 1).collect()
 }
 
 /// What `read_ranges` does with ranges that the file does not have, and with none.

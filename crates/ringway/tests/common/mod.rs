@@ -290,14 +290,52 @@ pub fn in_fork(body: impl FnOnce()) -> i32 {
     status
 }
 
-/// Runs a future on this thread, and returns the time that its longest poll took.
+/// Measures how long this thread is blocked: it neither runs nor waits for a processor, so other
+/// programs hardly change it.
+pub struct Blocked {
+    begun: Instant,
+    ran: Duration,
+    faults: libc::c_long,
+}
+
+impl Blocked {
+    pub fn measure() -> Self {
+        Self { begun: Instant::now(), ran: Self::ran(), faults: Self::faults() }
+    }
+
+    /// Zero if the thread has waited for the disk with its code or memory.
+    pub fn time(&self) -> Duration {
+        let time = self.begun.elapsed().saturating_sub(Self::ran() - self.ran);
+        if Self::faults() == self.faults { time } else { Duration::ZERO }
+    }
+
+    /// The time for which this thread has run or waited for a processor so far. Zero on a kernel
+    /// that does not count it.
+    fn ran() -> Duration {
+        let counts = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let times = counts.split(' ').take(2).filter_map(|nanos| nanos.parse().ok());
+        times.map(Duration::from_nanos).sum()
+    }
+
+    /// Page faults of this thread that have waited for a disk.
+    fn faults() -> libc::c_long {
+        // SAFETY: every bit pattern of the struct is valid, and the call writes one.
+        unsafe {
+            let mut usage = std::mem::zeroed::<libc::rusage>();
+            assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+            usage.ru_majflt
+        }
+    }
+}
+
+/// Runs a future on this thread, and returns the longest time for which a poll blocked the thread.
 pub fn block_on_timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
     let mut future = std::pin::pin!(future);
     let mut longest = Duration::ZERO;
     let timed = std::future::poll_fn(|cx| {
-        let started = Instant::now();
+        let blocked = Blocked::measure();
         let polled = future.as_mut().poll(cx);
-        longest = longest.max(started.elapsed());
+        longest = longest.max(blocked.time());
         polled
     });
     let result = futures::executor::block_on(timed);

@@ -1,23 +1,19 @@
 //! No poll waits for a disk with slow writes while another thread syncs all the time: a commit of
 //! ext4's journal keeps whoever changes an inode waiting, also with `RWF_NOWAIT`.
 
-use crate::common::skip;
+use crate::common::{block_on_timed, skip};
 use ringway::fs::{File, OpenOptions};
 use ringway::{AlignedBuffer, BackendKind, Engine};
 use ringway_hostile::HostileDisk;
 use std::path::Path;
-use std::pin::pin;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// How long each write of the disk takes.
 const SLOW: Duration = Duration::from_millis(600);
-/// A poll that takes as long has waited for one.
+/// A poll that is blocked as long has waited for one.
 const WAITED: Duration = Duration::from_millis(300);
 /// Of the disk, in bytes.
 const LEN: u64 = 256 << 20;
@@ -58,36 +54,12 @@ fn run(command: &[&Path]) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {}", said.trim())) }
 }
 
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Awaits a future on this thread. Returns its longest poll too.
-fn longest_poll<F: Future>(future: F) -> (F::Output, Duration) {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut longest = Duration::ZERO;
-    loop {
-        let begun = Instant::now();
-        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
-        longest = longest.max(begun.elapsed());
-        match polled {
-            Poll::Ready(output) => return (output, longest),
-            Poll::Pending => std::thread::park(),
-        }
-    }
-}
-
 /// The longest poll of each kind of transfer, next to the syncs.
 fn polls(engine: &Engine, path: &Path) -> [(&'static str, Duration); 3] {
     let open = |direct, write| -> File {
         let mut options = OpenOptions::new();
         options.read(true).write(write).direct(direct).engine(engine);
-        longest_poll(options.open(path)).0.unwrap()
+        block_on_timed(options.open(path)).0.unwrap()
     };
     let (buffered, direct) = (open(false, false), open(true, true));
     let plain = std::fs::File::options().write(true).open(path).unwrap();
@@ -97,9 +69,9 @@ fn polls(engine: &Engine, path: &Path) -> [(&'static str, Duration); 3] {
         std::os::unix::fs::FileExt::write_all_at(&plain, &[1; 16], 0).unwrap();
         std::thread::sleep(Duration::from_millis(40 + 130 * round));
         let block = || AlignedBuffer::new(4096, 4096);
-        let ((read, _), first) = longest_poll(buffered.read_at(vec![0; 4096], 0));
-        let ((written, _), second) = longest_poll(direct.write_at(block(), 8192));
-        let ((again, _), third) = longest_poll(direct.read_at(block(), 16384));
+        let ((read, _), first) = block_on_timed(buffered.read_at(vec![0; 4096], 0));
+        let ((written, _), second) = block_on_timed(direct.write_at(block(), 8192));
+        let ((again, _), third) = block_on_timed(direct.read_at(block(), 16384));
         assert_eq!([read, written, again].map(Result::unwrap), [4096; 3]);
         for (longest, poll) in longest.iter_mut().zip([first, second, third]) {
             *longest = poll.max(*longest);

@@ -1,12 +1,15 @@
 //! Streams that are dropped in the middle: every operation is answered, and what a writer has
 //! accepted is written, or its loss reported.
 
-use crate::common::{MS, open, pattern, wait_for, wait_until_idle};
+use crate::common::{open, pattern, wait_for, wait_readable, wait_until_idle};
 use crate::files::{engines, failing, sample};
 use ringway::{BackendKind, Engine, FaultPlan};
 use ringway_core::op::Opcode;
 use ringway_core::{FaultStep, Late};
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_may_be_dropped_at_any_point() {
@@ -141,8 +144,8 @@ fn child_drops_a_writer() {
                 let engine = writer.file().engine().clone();
                 drop(writer);
                 wait_until_idle(&engine);
-                // It reports after the operation has ended.
-                std::thread::sleep(MS * 500);
+                // It reports after the operation has ended. Whoever waits for that closes a pipe.
+                wait_readable(std::io::stdin().as_fd(), Duration::from_secs(20));
             }
         }
     });
@@ -152,11 +155,20 @@ fn child_drops_a_writer() {
 fn a_dropped_writer_reports_lost_bytes() {
     let reports_loss = |how| {
         let arguments = ["--exact", "drops::child_drops_a_writer", "--ignored", "--nocapture"];
-        let child = Command::new(std::env::current_exe().unwrap())
+        let mut child = Command::new(std::env::current_exe().unwrap())
             .args(arguments)
             .env("RINGWAY_DROP", how)
-            .output();
-        String::from_utf8_lossy(&child.unwrap().stderr).contains("dropped with 5 unwritten bytes")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let reports = lines.any(|line| line.contains("dropped with 5 unwritten bytes"));
+        drop(child.stdin.take());
+        lines.for_each(drop);
+        child.wait().unwrap();
+        reports
     };
     assert_eq!(reports_loss("dropped"), cfg!(debug_assertions));
     assert!(!reports_loss("reported") && !reports_loss("abandoned"));
