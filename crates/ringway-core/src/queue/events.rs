@@ -131,6 +131,10 @@ impl<T: Default> Table<T> {
     /// threads, unless it was cancelled before it began or another piece has decided the result.
     fn piece_unsupported(&mut self, key: Key, token: Token) {
         let Some(flight) = self.slots.get_mut(key) else { return };
+        if std::mem::take(&mut flight.progress.asks_ring) {
+            flight.progress.complete(token.piece(), 0);
+            return self.ring_answered(key, 0);
+        }
         flight.use_fallback = true;
         self.to_threads += 1;
         let cancelled = flight.cancel_cause != CancelCause::None;
@@ -171,17 +175,36 @@ impl<T: Default> Table<T> {
         let Some(flight) = self.slots.get_mut(key) else { return };
         let errno = if result < 0 { i32::try_from(-result).unwrap_or(libc::EIO) } else { 0 };
         flight.progress.complete(0, 0);
+        if std::mem::take(&mut flight.progress.asks_ring) {
+            return self.ring_answered(key, errno);
+        }
         let by_thread = flight.use_fallback || self.backend == BackendKind::Threads;
         if errno != 0 && flight.should_retry(errno, by_thread) {
             return self.retry(key, Attempt { done: 0, gained: 0, errno });
         }
         let is_ring = self.backend == BackendKind::Uring && !self.passthrough.is_on();
-        if is_ring && flight.may_be_denied_by_ring(errno)
-            || self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno)
-        {
+        let is_denied = is_ring && flight.may_be_denied_by_ring(errno);
+        if is_denied && flight.should_ask_ring() {
+            self.retry(key, Attempt { done: 0, gained: 0, errno });
+            if let Some(flight) = self.slots.get_mut(key) {
+                flight.progress.asks_ring = true;
+            }
+            return;
+        }
+        if is_denied || self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno) {
             return self.retry_on_threads(key, Attempt { done: 0, gained: 0, errno });
         }
         self.finish(key, result);
+    }
+
+    /// The ring has answered whether it denies such operations: this one was denied.
+    fn ring_answered(&mut self, key: Key, errno: i32) {
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        if !flight.may_be_denied_by_ring(errno) {
+            // (After a cancel nobody knows, and it may have been made.)
+            return self.finish(key, -i64::from(libc::EACCES));
+        }
+        self.retry_on_threads(key, Attempt { done: 0, gained: 0, errno });
     }
 
     /// An attempt of a transfer has ended: finishes the operation or starts another attempt.

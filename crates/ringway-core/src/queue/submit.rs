@@ -243,7 +243,10 @@ impl<T: Default> Table<T> {
         let Some(flight) = self.slots.get(key) else { return Ok(ControlFlow::Break(())) };
         let lookup = (self.trait_lookup, self.backend);
         let raw = flight.piece(piece);
-        let job = job(lookup, &backends.fixed, key, flight, raw, piece.number);
+        let mut job = job(lookup, &backends.fixed, key, flight, raw, piece.number);
+        if flight.progress.asks_ring {
+            job.fixed_file = None; // The file would be asked.
+        }
         let mut job = waits.place(job);
         let use_fallback = flight.use_fallback || !backends.main.supports(&job);
         if let Some(result) = self.passthrough.cut(&flight.operation, &mut job, use_fallback) {
@@ -364,6 +367,7 @@ impl<T: Default> Table<T> {
                 && !(flight.operation.raw.opcode() == Opcode::Close
                     && flight.operation.file.is_some())
                 && !flight.use_fallback
+                && !flight.progress.asks_ring
                 && !(flight.next.is_some() && flight.operation.raw.is_write() && *may_be_cut)
                 && may_be_linked(&flight.operation)
                 && has_certain_flags(&flight.operation)
