@@ -184,14 +184,18 @@ impl<T: Default> Table<T> {
         }
         let is_ring = self.backend == BackendKind::Uring && !self.passthrough.is_on();
         let is_denied = is_ring && flight.may_be_denied_by_ring(errno);
-        if is_denied && flight.should_ask_ring() {
+        let waits_for_reader =
+            self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno);
+        let (asks_ring, before) = (is_denied && flight.should_ask_ring(), flight.after);
+        // (One behind another that has not ended was not made: the ring has denied it.)
+        if asks_ring && !before.is_some_and(|before| self.is_unfinished(before)) {
             self.retry(key, Attempt { done: 0, gained: 0, errno });
             if let Some(flight) = self.slots.get_mut(key) {
                 flight.progress.asks_ring = true;
             }
             return;
         }
-        if is_denied || self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno) {
+        if is_denied || waits_for_reader {
             return self.retry_on_threads(key, Attempt { done: 0, gained: 0, errno });
         }
         self.finish(key, result);
@@ -201,7 +205,7 @@ impl<T: Default> Table<T> {
     fn ring_answered(&mut self, key: Key, errno: i32) {
         let Some(flight) = self.slots.get_mut(key) else { return };
         if !flight.may_be_denied_by_ring(errno) {
-            // (After a cancel nobody knows, and it may have been made.)
+            // (After a cancel nobody knows.)
             return self.finish(key, -i64::from(libc::EACCES));
         }
         self.retry_on_threads(key, Attempt { done: 0, gained: 0, errno });
@@ -316,16 +320,17 @@ impl<T: Default> Table<T> {
         // The kernel cancelled it because the operation before it in the chain was short or
         // interrupted, or has refused it when the chain was submitted. That one is retried, so this
         // one waits for it again.
-        let waits = before.is_some_and(|before| {
-            !matches!(self.slots.state(before), None | Some(SlotState::Done))
-        });
-        if waits {
+        if before.is_some_and(|before| self.is_unfinished(before)) {
             self.slots.set_state(key, SlotState::Submitted, SlotState::Held);
             self.held += 1;
             return;
         }
         self.slots.set_state(key, SlotState::Submitted, SlotState::Pending);
         self.pending.push_back(key);
+    }
+
+    fn is_unfinished(&self, key: Key) -> bool {
+        !matches!(self.slots.state(key), None | Some(SlotState::Done))
     }
 
     /// Records the result of an operation, and fails the operations of its chain that will not
@@ -347,6 +352,8 @@ impl<T: Default> Table<T> {
     fn finish_one(&mut self, key: Key, result: i64) -> Option<Key> {
         let flight = self.slots.get_mut(key)?;
         let by_thread = flight.use_fallback || self.backend == BackendKind::Threads;
+        // (It ends before the ring has answered: it may have been made.)
+        let result = if flight.progress.asks_ring { -i64::from(libc::EACCES) } else { result };
         flight.result = flight.final_result(result, by_thread);
         self.fds_to_close.extend(flight.take_unclosed_fd(result));
         let complete = flight.succeeded();
@@ -405,7 +412,7 @@ impl<T: Default> Table<T> {
 #[cfg(all(test, feature = "testing"))]
 mod tests {
     use super::*;
-    use crate::{Options, op};
+    use crate::{FaultPlan, FaultStep, Options, op};
     use std::time::Duration;
 
     /// A member of a chain that the kernel has cut, for example. (The error of a close says whether
@@ -437,5 +444,28 @@ mod tests {
             assert_eq!(result.unwrap_err().errno(), libc::ECANCELED);
             table.shut_down(&mut backends, Duration::ZERO);
         }
+    }
+
+    /// A server that has denied the close has closed the descriptor, whose number may be another
+    /// file's by now.
+    #[cfg(ringway_linux)]
+    #[test]
+    fn a_denied_close_that_is_cancelled_is_not_repeated() {
+        let plan = FaultPlan::new(1).fail(FaultStep::Job(0), libc::EACCES);
+        let options = Options::new().backend(BackendKind::Uring).faults(plan);
+        let Ok((mut table, mut backends)) = options.build_parts::<()>() else {
+            return println!("skipped: no io_uring");
+        };
+        let close = op::close(File::from(std::fs::File::open("/dev/null").unwrap()));
+        let id = table.insert(close, ()).map_err(|(reason, _)| reason).unwrap();
+        table.start(id);
+        table.submit_pending(&mut backends);
+        backends.wait(Instant::now() + Duration::from_secs(20)).unwrap();
+        assert!(table.process_events(&mut backends));
+        // The ring is to be asked.
+        assert!(table.has_pending() && table.cancel(&mut backends, id));
+        assert_eq!(table.take(id).unwrap().result.unwrap_err().errno(), libc::EACCES);
+        assert!(table.fds_to_close().is_empty());
+        table.shut_down(&mut backends, Duration::from_secs(20));
     }
 }
