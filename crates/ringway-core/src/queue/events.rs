@@ -351,10 +351,9 @@ impl<T: Default> Table<T> {
     #[inline]
     fn finish_one(&mut self, key: Key, result: i64) -> Option<Key> {
         let flight = self.slots.get_mut(key)?;
-        let by_thread = flight.use_fallback || self.backend == BackendKind::Threads;
         // (It ends before the ring has answered: it may have been made.)
         let result = if flight.progress.asks_ring { -i64::from(libc::EACCES) } else { result };
-        flight.result = flight.final_result(result, by_thread);
+        flight.result = flight.final_result(result);
         self.fds_to_close.extend(flight.take_unclosed_fd(result));
         let complete = flight.succeeded();
         let next = flight.next.take();

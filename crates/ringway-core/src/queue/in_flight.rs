@@ -321,9 +321,8 @@ impl<T: Default> InFlight<T> {
             && end.zip(file.size()).is_some_and(|(end, size)| end >= size)
     }
 
-    /// The result that the owner gets for the kernel's result, `by_thread` if a blocking call has
-    /// returned it.
-    pub(super) fn final_result(&self, result: i64, by_thread: bool) -> i64 {
+    /// The result that the owner gets for the kernel's result.
+    pub(super) fn final_result(&self, result: i64) -> i64 {
         let errno = match result {
             0.. => return result,
             _ => i32::try_from(-result).unwrap_or(libc::EIO),
@@ -339,13 +338,12 @@ impl<T: Default> InFlight<T> {
             (Raw::Timeout(_), _) if errno == libc::ETIME => 0,
             // An interrupted close has closed the descriptor nevertheless (close(2), NOTES).
             (Raw::Close(_), _) if errno == libc::EINTR => 0,
-            // A file system has answered that, perhaps for data that is lost; it tells it once. (No
-            // cancel and no time limit stops a thread's call.)
-            (raw, cause)
+            // A file system has answered that, perhaps for data that is lost; it tells it once,
+            // also to a caller who has cancelled the sync and may make another one.
+            (raw, _)
                 if matches!(errno, libc::EINTR | libc::EAGAIN)
                     && raw.is_sync()
-                    && !self.is_well_known()
-                    && (by_thread || cause == CancelCause::None && !self.is_late()) =>
+                    && !self.is_well_known() =>
             {
                 result
             }
