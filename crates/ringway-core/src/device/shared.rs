@@ -10,7 +10,8 @@
 //! which may change while a file is open, if the device is stacked on others.
 
 use super::answers::{Answer, Answers, FOR_EVER, MOMENT, is_transient};
-use super::{block, now};
+use super::block::{self, WholePages};
+use super::now;
 use crate::lookup::RepeatedLookup;
 use crate::submit_waits::system::statx;
 use crate::sys::{RawFd, libc};
@@ -128,7 +129,7 @@ impl Device {
     ///
     /// [`AlignmentSource::Driver`]: super::AlignmentSource::Driver
     pub(super) fn takes_whole_pages(&self, holder: impl FnOnce() -> Option<Holder>) -> bool {
-        static WHOLE_PAGES: Answers<(Option<Holder>, DeviceNumber), bool> = Answers::new();
+        static ANSWERS: Answers<(Option<Holder>, DeviceNumber), WholePages> = Answers::new();
         let (major, minor) = self.number;
         if block::is_plain(major) {
             return false;
@@ -137,27 +138,25 @@ impl Device {
         if let Some(known) = self.whole_pages.get(now) {
             return known;
         }
+        let until = |lasts: bool| if lasts { FOR_EVER } else { now + MOMENT };
         let holder = holder();
         let look_up = || {
-            let found = match block::takes_whole_pages(major, minor) {
+            let value = match block::takes_whole_pages(major, minor) {
                 Err(error) if is_transient(&error) => return Err(error),
-                found => found,
+                Err(error) => {
+                    let required = block::assumed_whole_pages(&error);
+                    WholePages { required, may_change: true }
+                }
+                Ok(found) => found,
             };
-            Ok(match found {
-                Ok(found) if !found.may_change && holder.is_some() => {
-                    Answer { value: found.required, until: FOR_EVER }
-                }
-                found => {
-                    let assumed = |error| block::assumed_whole_pages(&error);
-                    let value = found.map_or_else(assumed, |found| found.required);
-                    Answer { value, until: now + MOMENT }
-                }
-            })
+            Ok(Answer { value, until: until(!value.may_change && holder.is_some()) })
         };
-        let unknown = |_| Answer { value: true, until: now + MOMENT };
-        let answer = WHOLE_PAGES.of(now, (holder, self.number), look_up).unwrap_or_else(unknown);
-        self.whole_pages.set(answer);
-        answer.value
+        let found = ANSWERS.of(now, (holder, self.number), look_up);
+        let unknown = WholePages { required: true, may_change: true };
+        let WholePages { required, may_change } = found.map_or(unknown, |answer| answer.value);
+        // (While a file is open, no other device has its number.)
+        self.whole_pages.set(Answer { value: required, until: until(!may_change) });
+        required
     }
 
     /// Whether the device polls for completions; `None` if unknown. Opens one sysfs file.

@@ -411,7 +411,7 @@ impl<T: Default> Table<T> {
 #[cfg(all(test, feature = "testing"))]
 mod tests {
     use super::*;
-    use crate::{FaultPlan, FaultStep, Options, op};
+    use crate::{Options, op};
     use std::time::Duration;
 
     /// A member of a chain that the kernel has cut, for example. (The error of a close says whether
@@ -450,6 +450,7 @@ mod tests {
     #[cfg(ringway_linux)]
     #[test]
     fn a_denied_close_that_is_cancelled_is_not_repeated() {
+        use crate::{FaultPlan, FaultStep};
         let plan = FaultPlan::new(1).fail(FaultStep::Job(0), libc::EACCES);
         let options = Options::new().backend(BackendKind::Uring).faults(plan);
         let Ok((mut table, mut backends)) = options.build_parts::<()>() else {
