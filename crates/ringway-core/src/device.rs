@@ -12,6 +12,7 @@
 //! ```
 
 mod alignment;
+mod answers;
 mod atomic_write;
 mod block;
 mod file_systems;
@@ -26,6 +27,7 @@ use crate::refusal::Refusal;
 use crate::submit_waits::system::ticks;
 use alignment::ASSUMED_ALIGNMENT;
 pub use alignment::{AlignmentSource, DirectIo};
+use answers::{MOMENT, is_transient};
 pub use atomic_write::AtomicWriteUnit;
 pub use block::{DeviceFacts, block_device_in_use};
 pub(crate) use file_systems::Placement;
@@ -130,8 +132,8 @@ impl PathFacts {
     ///
     /// # Errors
     ///
-    /// Those of `fstat(2)`, and EMFILE, ENFILE or ENOMEM of reading the mounts. Other facts that
-    /// cannot be read are left out, or assumed and marked so.
+    /// Those of `fstat(2)`; EMFILE, ENFILE or ENOMEM of reading the facts. What cannot be read for
+    /// another reason is left out, or assumed and marked so.
     pub fn of_fd(fd: BorrowedFd<'_>) -> io::Result<Self> {
         let stat = fstat(fd)?;
         let magic = file_system_magic(fd);
@@ -142,15 +144,21 @@ impl PathFacts {
             .map(|statx| statx.stx_mnt_id);
         let mounted = mounts.of_file(mount_id, number(stat.st_dev));
         let inode = Inode::of(&stat);
-        let device =
-            inode.block_device(fd).and_then(|(major, minor)| DeviceFacts::of_number(major, minor));
+        let device = match inode.block_device(fd)? {
+            Some((major, minor)) => DeviceFacts::read(major, minor)?,
+            None => None,
+        };
         let block_size = device.as_ref().and_then(|device| device.logical_block_size);
         let direct = statx_alignment(statx.as_ref())
-            .unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size));
-        let takes_whole_pages = device.as_ref().is_some_and(|device| {
-            block::takes_whole_pages(device.major, device.minor)
-                .unwrap_or_else(|error| block::assumed_whole_pages(&error))
-        });
+            .map_or_else(|| derived_alignment(fd, inode.kind, block_size), Ok)?;
+        let takes_whole_pages = match &device {
+            Some(device) => match block::takes_whole_pages(device.major, device.minor) {
+                Ok(found) => found.required,
+                Err(error) if is_transient(&error) => return Err(error),
+                Err(error) => block::assumed_whole_pages(&error),
+            },
+            None => false,
+        };
         Ok(Self {
             file_system: match mounted {
                 Some(mount) => mount.file_system.clone(),
@@ -168,7 +176,7 @@ impl PathFacts {
 /// and newer, most file systems), otherwise a few more and a sysfs file. For a descriptor that
 /// cannot be examined, a default with `supported: false`.
 pub fn direct_alignment(fd: BorrowedFd<'_>) -> DirectIo {
-    FileFacts::of(fd).direct
+    FileFacts::of(fd).direct(fd)
 }
 
 /// The sizes of untorn writes of an open file; `None` if it has none. Takes one system call.
@@ -180,7 +188,7 @@ pub(crate) fn atomic_write_unit(fd: BorrowedFd<'_>) -> Option<AtomicWriteUnit> {
 /// splitting it (`max_sectors_kb`). `None` if there is no such device: tmpfs, overlay, network file
 /// systems, pipes. Opens one sysfs file.
 pub fn largest_request(fd: BorrowedFd<'_>) -> Option<u32> {
-    FileFacts::of(fd).device?.largest_request()
+    FileFacts::of(fd).device()?.largest_request()
 }
 
 /// Whether a path leads to an NVMe generic device (`/dev/ng0n1`), which is not opened.
@@ -193,25 +201,30 @@ pub(crate) fn is_nvme_generic(path: &Path) -> bool {
 /// The facts that a queue needs about a file. Files of one device share its facts.
 #[derive(Debug)]
 pub(crate) struct FileFacts {
-    pub direct: DirectIo,
-    /// Whether the device's driver takes memory in whole pages only, and does not refuse others.
-    /// `None`: that could not be read now.
-    pub takes_whole_pages: Option<bool>,
+    /// The alignment, if the driver takes any memory.
+    direct: DirectIo,
     pub atomic_write: Option<AtomicWriteUnit>,
     /// Bytes of the file system's block; 0 if unknown.
     pub block: u32,
-    /// The device of a regular file or block device.
-    pub device: Option<Arc<Device>>,
+    /// The device of a regular file or block device, or of what holds a directory.
+    device: Option<Arc<Device>>,
+    kind: StorageKind,
+    /// The mount of the file, if the kernel has numbers of mounts that it never uses again (6.8).
+    mount: Option<u64>,
     /// The namespace of an NVMe generic device, or why it cannot be used.
     pub namespace: Option<Result<Namespace, Refusal>>,
+    /// Nothing could not be read, for want of a descriptor for example.
+    pub is_complete: bool,
 }
 
 impl FileFacts {
-    /// Takes one system call where the kernel reports the alignment, and for the first file of a
-    /// driver a look at `/proc/devices`; more for the first file of a mount on a stacked device,
-    /// for a character device, and for an NVMe generic device also a command to its controller.
-    /// Waits for no server, except to learn whether a file that is not open for direct I/O supports
-    /// it.
+    /// How long they are kept if they are not complete, in units of [`now`].
+    pub const PAUSE: u64 = MOMENT;
+
+    /// Takes one system call where the kernel reports the alignment, more for the first file of a
+    /// file system on several devices, for a character device, and for an NVMe generic device also
+    /// a command to its controller. Waits for no server, except to learn whether a file that is not
+    /// open for direct I/O supports it.
     pub fn of(fd: BorrowedFd<'_>) -> Self {
         let statx = quick_statx(fd, StatxMask::FACTS | StatxMask::UNIQUE_MOUNT);
         let alignment = statx_alignment(statx.as_ref());
@@ -223,45 +236,80 @@ impl FileFacts {
         let Ok(inode) = inode else {
             return Self {
                 direct: alignment.unwrap_or(DirectIo { supported: false, ..ASSUMED_ALIGNMENT }),
-                takes_whole_pages: Some(false),
                 atomic_write,
                 block,
                 device: None,
+                kind: StorageKind::Other,
+                mount: None,
                 namespace: None,
+                is_complete: true,
             };
         };
-        let device = inode.number().map(|number| Device::of(number, || inode.block_device(fd)));
+        let found = inode.block_device(fd);
+        let number = found.as_ref().ok().copied().flatten();
+        let device = inode.number().zip(number).map(|(files, number)| Device::of(files, number));
         let namespace = nvme::namespace(fd, &inode);
-        let block_size = || match &namespace {
-            Some(Ok(namespace)) => Some(1 << namespace.block_shift),
-            _ => device.as_ref().and_then(|device| device.block_size()),
-        };
         // A character device reports no alignment.
         let alignment = alignment.filter(|_| inode.kind != StorageKind::Character);
-        let direct = alignment.unwrap_or_else(|| derived_alignment(fd, inode.kind, block_size()));
-        let holder = || {
-            // (Before 5.15, what is asked for the number of a disk would reach its driver.)
-            let statx = statx.filter(|statx| statx.stx_mask & StatxMask::UNIQUE_MOUNT != 0)?;
-            match inode.kind {
-                StorageKind::Block => disk_sequence(fd).map(Holder::Disk),
-                _ => Some(Holder::Mount(statx.stx_mnt_id)),
-            }
+        let derived = || {
+            let size = match (&namespace, &device) {
+                (Some(Ok(namespace)), _) => Some(Some(1 << namespace.block_shift)),
+                (_, Some(device)) => device.block_size(),
+                (_, None) => Some(None),
+            };
+            let derived = derived_alignment(fd, inode.kind, size.flatten());
+            (derived, size.is_some())
         };
-        let takes_whole_pages =
-            device.as_ref().map_or(Some(false), |device| device.takes_whole_pages(holder));
-        let direct = match takes_whole_pages {
-            Some(false) => direct,
-            Some(true) | None => in_whole_pages(direct),
+        let (direct, is_known) = match alignment {
+            Some(reported) => (Ok(reported), true),
+            None => derived(),
         };
-        // (The device of a directory only serves to derive the alignment.)
-        let device = device.filter(|_| inode.kind != StorageKind::Directory);
-        Self { direct, takes_whole_pages, atomic_write, block, device, namespace }
+        let is_complete = found.is_ok() && is_known && direct.is_ok();
+        let unknown = |_| DirectIo { supported: device.is_some(), ..ASSUMED_ALIGNMENT };
+        let mount = statx.filter(|statx| statx.stx_mask & StatxMask::UNIQUE_MOUNT != 0);
+        Self {
+            direct: direct.unwrap_or_else(unknown),
+            atomic_write,
+            block,
+            device,
+            kind: inode.kind,
+            mount: mount.map(|statx| statx.stx_mnt_id),
+            namespace,
+            is_complete,
+        }
+    }
+
+    /// The alignment that direct I/O on the file, which these are the facts of, needs.
+    pub fn direct(&self, fd: BorrowedFd<'_>) -> DirectIo {
+        if self.takes_whole_pages(fd) { in_whole_pages(self.direct) } else { self.direct }
+    }
+
+    /// Whether the driver of the device of the file takes memory in whole pages only, and does not
+    /// refuse others. Takes system calls for the first file of a driver, for the first one on a
+    /// stacked device, and there again after a moment.
+    pub fn takes_whole_pages(&self, fd: BorrowedFd<'_>) -> bool {
+        // (Before 5.15, what is asked for the number of a disk would reach its driver.)
+        let holder = || match self.kind {
+            StorageKind::Block => self.mount.and_then(|_| disk_sequence(fd)).map(Holder::Disk),
+            _ => self.mount.map(Holder::Mount),
+        };
+        match &self.device {
+            Some(device) => device.takes_whole_pages(holder),
+            // It may be any.
+            None => !self.is_complete,
+        }
+    }
+
+    /// The device of a regular file or block device.
+    pub fn device(&self) -> Option<&Device> {
+        // (That of a directory only serves to derive the alignment.)
+        self.device.as_deref().filter(|_| self.kind != StorageKind::Directory)
     }
 }
 
-/// Whether another try may succeed, so that nothing is concluded.
-fn is_transient(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EINTR))
+/// The time in nanoseconds. Reading it is no system call.
+pub(crate) fn now() -> u64 {
+    ticks()
 }
 
 /// The alignment that the kernel reports for this file.
@@ -283,8 +331,12 @@ fn statx_alignment(statx: Option<&libc::statx>) -> Option<DirectIo> {
 
 /// The alignment where the kernel does not report it: the device's logical block size, which is
 /// enough for offsets, lengths and addresses since Linux 2.6. `block` is `None` if there is no
-/// device.
-fn derived_alignment(fd: BorrowedFd<'_>, kind: StorageKind, block: Option<u32>) -> DirectIo {
+/// device. Errors: those after which another try may succeed.
+fn derived_alignment(
+    fd: BorrowedFd<'_>,
+    kind: StorageKind,
+    block: Option<u32>,
+) -> io::Result<DirectIo> {
     let aligned = match block {
         Some(block) => DirectIo {
             memory_align: block,
@@ -295,13 +347,13 @@ fn derived_alignment(fd: BorrowedFd<'_>, kind: StorageKind, block: Option<u32>) 
         None => ASSUMED_ALIGNMENT,
     };
     let supported = match kind {
-        StorageKind::Regular => opens_direct(fd).unwrap_or(block.is_some()),
+        StorageKind::Regular => opens_direct(fd)?.unwrap_or(block.is_some()),
         StorageKind::Block => true,
         // (Of character devices, only namespaces have blocks.)
         StorageKind::Directory | StorageKind::Character => block.is_some(),
         StorageKind::Fifo | StorageKind::Socket | StorageKind::Other => false,
     };
-    DirectIo { supported, ..aligned }
+    Ok(DirectIo { supported, ..aligned })
 }
 
 /// The requirements on a device whose driver takes memory in whole pages only. What was assumed
@@ -316,12 +368,12 @@ fn in_whole_pages(direct: DirectIo) -> DirectIo {
 }
 
 /// Whether the regular file behind `fd` can be opened with `O_DIRECT`; `None` if trying does not
-/// show it (no read permission, no `/proc`).
-fn opens_direct(fd: BorrowedFd<'_>) -> Option<bool> {
+/// show it (no read permission, no `/proc`). Errors: those after which another try may succeed.
+fn opens_direct(fd: BorrowedFd<'_>) -> io::Result<Option<bool>> {
     // SAFETY: F_GETFL reads flags of a descriptor that the borrow keeps open.
     let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
     if flags >= 0 && flags & libc::O_DIRECT != 0 {
-        return Some(true);
+        return Ok(Some(true));
     }
     let reopened = OpenOptions::new()
         .read(true)
@@ -329,10 +381,11 @@ fn opens_direct(fd: BorrowedFd<'_>) -> Option<bool> {
         .custom_flags(libc::O_DIRECT | libc::O_NONBLOCK)
         .open(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()));
     match reopened {
-        Ok(_) => Some(true),
+        Ok(_) => Ok(Some(true)),
+        Err(error) if is_transient(&error) => Err(error),
         Err(error) => match error.raw_os_error() {
-            Some(libc::EINVAL | libc::EOPNOTSUPP) => Some(false),
-            _ => None,
+            Some(libc::EINVAL | libc::EOPNOTSUPP) => Ok(Some(false)),
+            _ => Ok(None),
         },
     }
 }
@@ -374,20 +427,21 @@ impl Inode {
         }
     }
 
-    /// The block device that holds the file, or that the file is.
-    fn block_device(&self, fd: BorrowedFd<'_>) -> Option<DeviceNumber> {
-        let number = self.number()?;
+    /// The block device that holds the file, or that the file is. Errors: those after which another
+    /// try may succeed.
+    fn block_device(&self, fd: BorrowedFd<'_>) -> io::Result<Option<DeviceNumber>> {
+        let Some(number) = self.number() else { return Ok(None) };
         if number.0 != 0 {
-            return Some(number);
+            return Ok(Some(number));
         }
         // A file system that may be on several devices gives its files anonymous numbers (btrfs one
         // for each subvolume); the mount names one of the devices.
-        let mount = Mount::of(fd).ok()??;
+        let Some(mount) = Mount::of(fd)? else { return Ok(None) };
         let is_on_devices = |name| [Some("btrfs"), Some("bcachefs")].contains(&name);
         if is_on_devices(mount.file_system.map(|known| known.name)) {
             return mount.block_device(fd);
         }
-        None
+        Ok(None)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::background::run_in_background;
 #[cfg(ringway_linux)]
 use crate::device::Namespace;
 use crate::device::{self, AtomicWriteUnit, DirectIo, FileFacts, Mount, Placement, RequestQueue};
-use crate::lookup::Lookup;
+use crate::lookup::{Lookup, RepeatedLookup};
 use crate::refusal::{Feature, Refusal};
 #[cfg(ringway_linux)]
 use crate::resident_pages::{self, ResidentPages};
@@ -33,7 +33,7 @@ struct OpenFile {
     /// True if the last clone closes it.
     owned: bool,
     traits: KnownTraits,
-    facts: Lookup<FileFacts>,
+    facts: RepeatedLookup<FileFacts>,
     /// Held while the descriptor is open, where its number may become another mount's after that.
     mount: Lookup<Arc<Mount>>,
     /// An alignment of direct I/O that replaces a smaller one of `facts`; 0 at first.
@@ -378,7 +378,7 @@ impl File {
                 fd,
                 owned,
                 traits: KnownTraits::default(),
-                facts: Lookup::new(),
+                facts: RepeatedLookup::new(),
                 mount: Lookup::new(),
                 grown_align: AtomicU32::new(0),
                 closes_in_background: AtomicBool::new(false),
@@ -477,9 +477,11 @@ impl File {
 
     /// The alignment that direct I/O on this file needs: from `statx(2)` where the kernel reports
     /// it (6.1), else the device's block size. Read once: the first call blocks for a system call,
-    /// and for reading a sysfs file if no other file of the device has read it.
+    /// and for reading a sysfs file if no other file of the device has read it. What cannot be read
+    /// for want of a descriptor is read again a moment later. So is what a stacked device is on,
+    /// which an administrator may replace: zram needs a larger alignment of memory.
     pub fn direct_io(&self) -> DirectIo {
-        let known = self.facts().direct;
+        let known = self.facts().direct(self.borrow());
         let grown = self.inner.grown_align.load(Ordering::Relaxed);
         DirectIo { offset_align: known.offset_align.max(grown), ..known }
     }
@@ -527,8 +529,7 @@ impl File {
 
     /// Whether the device's driver takes memory in whole pages only, and does not refuse others.
     pub(crate) fn takes_whole_pages(&self) -> bool {
-        let known = self.facts().takes_whole_pages;
-        known.or_else(|| FileFacts::of(self.borrow()).takes_whole_pages).unwrap_or(true)
+        self.facts().takes_whole_pages(self.borrow())
     }
 
     /// Whether it is a block device. Each call blocks for a short system call, and waits for no
@@ -548,7 +549,7 @@ impl File {
         if let Some(Ok(namespace)) = self.namespace() {
             return Some(namespace.largest);
         }
-        self.facts().device.as_ref()?.largest_request()
+        self.facts().device()?.largest_request()
     }
 
     /// The namespace of an NVMe generic device, or why it cannot be used; `None` for other files.
@@ -562,12 +563,16 @@ impl File {
     pub(crate) fn device_polls(&self) -> Option<bool> {
         match self.namespace() {
             Some(Ok(namespace)) => Some(namespace.polls),
-            _ => self.facts().device.as_ref()?.polls(),
+            _ => self.facts().device()?.polls(),
         }
     }
 
     fn facts(&self) -> &FileFacts {
-        self.inner.facts.get_or_look_up(|| FileFacts::of(self.borrow()))
+        self.inner.facts.get_or_look_up((device::now, FileFacts::PAUSE), || {
+            let facts = FileFacts::of(self.borrow());
+            let is_complete = facts.is_complete;
+            (facts, is_complete)
+        })
     }
 
     /// True if the file was opened with `O_DIRECT`, or is an NVMe generic device.

@@ -5,7 +5,7 @@
 //! race each look the value up; the first one to store it wins.
 
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// A value that is looked up when it is first needed.
 #[derive(Debug)]
@@ -54,6 +54,52 @@ impl<T: Send + Sync> Default for Lookup<T> {
     }
 }
 
+/// As [`Lookup`], for a value that cannot always be looked up completely, for want of a descriptor
+/// for example: it is looked up again after a pause, until it is complete.
+#[derive(Debug)]
+pub(crate) struct RepeatedLookup<T: Send + Sync> {
+    complete: Lookup<T>,
+    /// The first one that was not.
+    incomplete: Lookup<T>,
+    /// When it is looked up again.
+    again: AtomicU64,
+}
+
+impl<T: Send + Sync> RepeatedLookup<T> {
+    pub const fn new() -> Self {
+        Self { complete: Lookup::new(), incomplete: Lookup::new(), again: AtomicU64::new(0) }
+    }
+
+    /// The value. `look_up` also returns whether it is complete. `pause` is the length of a pause,
+    /// in units of the clock `now`.
+    #[inline]
+    pub fn get_or_look_up(
+        &self,
+        (now, pause): (fn() -> u64, u64),
+        look_up: impl FnOnce() -> (T, bool),
+    ) -> &T {
+        match self.complete.get() {
+            Some(known) => known,
+            None => self.look_up(now(), pause, look_up),
+        }
+    }
+
+    #[cold]
+    fn look_up(&self, now: u64, pause: u64, look_up: impl FnOnce() -> (T, bool)) -> &T {
+        if now < self.again.load(Ordering::Relaxed)
+            && let Some(known) = self.incomplete.get()
+        {
+            return known;
+        }
+        let (found, is_complete) = look_up();
+        if is_complete {
+            return self.complete.get_or_look_up(|| found);
+        }
+        self.again.store(now.saturating_add(pause), Ordering::Relaxed);
+        self.incomplete.get_or_look_up(|| found)
+    }
+}
+
 impl<T: Send + Sync> Drop for Lookup<T> {
     fn drop(&mut self) {
         let value = *self.value.get_mut();
@@ -91,6 +137,20 @@ mod tests {
         assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 2));
         drop(lookup);
         assert_eq!(Arc::strong_count(&second), 1);
+    }
+
+    #[test]
+    fn what_is_incomplete_is_looked_up_again_after_a_pause() {
+        static NOW: AtomicU64 = AtomicU64::new(0);
+        let lookup = RepeatedLookup::new();
+        let at = |now, found, is_complete| {
+            NOW.store(now, Ordering::Relaxed);
+            let clock = || NOW.load(Ordering::Relaxed);
+            *lookup.get_or_look_up((clock, 10), || (found, is_complete))
+        };
+        assert_eq!((at(5, 1, false), at(14, 2, true)), (1, 1));
+        assert_eq!((at(15, 3, false), at(24, 4, true)), (1, 1));
+        assert_eq!((at(25, 5, true), at(26, 6, true)), (5, 5));
     }
 
     #[test]

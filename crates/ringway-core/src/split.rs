@@ -41,6 +41,9 @@ pub(crate) struct SplitProgress {
     stopped: bool,
     /// A piece was submitted without some of its buffers, so it is short for that reason.
     pub was_cut_short: bool,
+    /// This attempt asks the ring whether it denies such operations. (In the queue's part of a slot
+    /// there is no room for it.)
+    pub asks_ring: bool,
 }
 
 /// A part of a transfer.
@@ -80,6 +83,7 @@ impl SplitProgress {
             window: WINDOW,
             stopped: false,
             was_cut_short: false,
+            asks_ring: false,
         }
     }
 

@@ -105,3 +105,38 @@ fn an_interrupted_write_back_fails_the_sync() {
         }
     }
 }
+
+/// Who cancels a sync may make another one, which would succeed: the error of lost data is told
+/// once.
+#[test]
+fn a_sync_that_is_cancelled_still_returns_an_interrupted_write_back() {
+    let _watched = Watchdog::new("a cancelled sync");
+    let hostile = match Hostile::mount(&["writeback-cache"]) {
+        Ok(hostile) => hostile,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let pause = Duration::from_millis(100);
+    for (kind, mut queue) in queues() {
+        for (number, limit) in [None, Some(pause)].into_iter().enumerate() {
+            let name = format!("{kind}-{number}");
+            let mut options = OpenOptions::new();
+            options.write(true).create(true);
+            let file = options.open(hostile.path().join(&name)).unwrap();
+            let rules = format!("{name} write delay 500\n{name} write fail 4 1");
+            hostile.set(&rules).unwrap();
+            queue.push(op::write(&file, b"lost".to_vec(), 0)).unwrap();
+            assert_eq!(errno(&mut queue), Ok(4));
+            let sync = op::fsync(&file);
+            let id = match limit {
+                Some(limit) => queue.push(sync.timeout(limit)),
+                None => queue.push(sync),
+            };
+            queue.submit().unwrap();
+            std::thread::sleep(pause);
+            if limit.is_none() {
+                queue.cancel(id.unwrap());
+            }
+            assert_eq!(errno(&mut queue), Err(libc::EINTR), "{name}");
+        }
+    }
+}

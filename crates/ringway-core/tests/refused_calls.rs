@@ -9,7 +9,7 @@ mod inject;
 use inject::{Injector, Plan};
 use ringway_core::device::LocalMounts;
 use ringway_core::op::metadata_now;
-use ringway_core::{BackendKind, OpenOptions, Options, Queue, op};
+use ringway_core::{BackendKind, FaultPlan, FaultStep, OpenOptions, Operation, Options, Queue, op};
 use ringway_hostile::Hostile;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -70,4 +70,69 @@ fn an_open_that_a_server_refuses_is_not_made_again() {
         assert_eq!(asked() - before, 1, "{kind}");
         hostile.set("clear").unwrap();
     }
+}
+
+/// A ring may have filters, which deny operations that the system call may make. A server may deny
+/// one, too, after it has made it.
+#[test]
+fn what_a_server_denies_is_not_made_again() {
+    let Some(hostile) = Hostile::mount_or_skip(|why| println!("skipped: {why}")) else { return };
+    let path = |name: &str| hostile.path().join(name);
+    fs::create_dir(path("old")).unwrap();
+    fs::write(path("file"), b"text").unwrap();
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    let file = fs::File::options().write(true).open(path("file")).unwrap().into();
+    type Make<'a> = &'a dyn Fn() -> Operation;
+    let operations: [(&str, Make<'_>); 5] = [
+        ("create", &|| op::open(path("new"), &options)),
+        ("mkdir", &|| op::mkdir(path("new"), 0o700)),
+        ("unlink", &|| op::unlink(path("file"))),
+        ("rename", &|| op::rename(path("file"), path("new"))),
+        ("fallocate", &|| op::fallocate(&file, 0, 0, 4096)),
+    ];
+    for kind in [BackendKind::Threads, BackendKind::Uring, BackendKind::Kaio] {
+        let Ok(mut queue) = Options::new().backend(kind).build() else {
+            println!("skipped: no {kind}");
+            continue;
+        };
+        for (request, make) in operations {
+            let asked = || hostile.count(request).unwrap().requests;
+            let before = asked();
+            hostile.set(&format!("* {request} fail {} 1", libc::EACCES)).unwrap();
+            queue.push(make()).unwrap();
+            assert_eq!(result(&mut queue), Err(libc::EACCES), "{kind}: {request}");
+            assert_eq!(asked() - before, 1, "{kind}: {request}");
+            hostile.set("clear").unwrap();
+        }
+    }
+}
+
+/// The second job asks the ring whether it denies such operations.
+#[test]
+fn what_a_ring_denies_is_made_by_a_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |denied: u64, operation: Operation| {
+        let opcode = operation.opcode();
+        let plan = (0..denied).fold(FaultPlan::new(1), |plan, job| {
+            plan.fail(FaultStep::Opcode(opcode, job), libc::EACCES)
+        });
+        let options = Options::new().backend(BackendKind::Uring).faults(plan);
+        let mut queue = options.build().map_err(|why| println!("skipped: {why}")).ok()?;
+        queue.push(operation).unwrap();
+        Some((result(&mut queue), queue.stats().to_threads))
+    };
+    let new = dir.path().join("new");
+    type Make<'a> = &'a dyn Fn() -> Operation;
+    let sync = || op::fsync(&fs::File::open(dir.path()).unwrap().into());
+    let operations: [Make<'_>; 2] = [&|| op::mkdir(&new, 0o700), &sync];
+    for make in operations {
+        let Some(refused) = run(1, make()) else { return };
+        assert_eq!(refused, (Err(libc::EACCES), 0), "{}", make().opcode());
+    }
+    assert!(!new.exists());
+    for make in operations {
+        assert_eq!(run(2, make()), Some((Ok(0), 1)), "{}", make().opcode());
+    }
+    assert!(new.exists());
 }

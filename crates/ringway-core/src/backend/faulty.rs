@@ -457,6 +457,10 @@ impl Backend for Faulty {
 
     /// None, whatever the inner backend supports: a fault must break a chain as the owner sees it,
     /// not as the kernel does.
+    fn push_would_enter(&self, entries: usize) -> bool {
+        self.inner.push_would_enter(entries)
+    }
+
     fn chain_capacity(&self) -> usize {
         0
     }

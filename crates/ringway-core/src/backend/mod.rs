@@ -219,6 +219,11 @@ pub(crate) trait Backend: Send {
     /// Whether the backend may be given this job.
     fn supports(&self, job: &Job) -> bool;
 
+    /// Whether a push that needs so many entries would enter the kernel.
+    fn push_would_enter(&self, _entries: usize) -> bool {
+        false
+    }
+
     /// How many linked jobs it can take now; 0 if it has no links.
     fn chain_capacity(&self) -> usize;
 

@@ -1042,6 +1042,14 @@ impl<R: Entries> Backend for Uring<R> {
             && (self.workers_may_cache || !needs_memory_of_worker(job))
     }
 
+    fn push_would_enter(&self, entries: usize) -> bool {
+        // SAFETY: as in `chain_capacity`.
+        let queue = unsafe { self.ring.submission_shared() };
+        // (The kernel's thread empties a queue that is full with SQPOLL, and says so to nobody.)
+        let is_emptied_by_enter = !queue.is_empty() && !self.ring.params().is_setup_sqpoll();
+        is_emptied_by_enter && queue.capacity() - queue.len() < entries
+    }
+
     fn chain_capacity(&self) -> usize {
         if self.links.is_none() {
             return 0;

@@ -1,6 +1,6 @@
 //! Block devices as sysfs describes them, and whether one is in use.
 
-use super::is_transient;
+use super::answers::{found, is_transient};
 use super::mounts::{Mounts, unescape};
 use std::ffi::OsStr;
 use std::fmt;
@@ -47,33 +47,37 @@ pub struct DeviceFacts {
 }
 
 impl DeviceFacts {
-    /// Facts about the device with this number; `None` if sysfs does not have it.
+    /// Facts about the device with this number; `None` if sysfs does not have it, or cannot be read
+    /// for want of a descriptor.
     pub fn of_number(major: u32, minor: u32) -> Option<Self> {
+        Self::read(major, minor).ok().flatten()
+    }
+
+    /// The same. Errors: those after which another try may succeed.
+    pub(super) fn read(major: u32, minor: u32) -> io::Result<Option<Self>> {
         Self::from_sysfs(Path::new(BY_NUMBER), major, minor)
     }
 
-    fn from_sysfs(by_number: &Path, major: u32, minor: u32) -> Option<Self> {
+    fn from_sysfs(by_number: &Path, major: u32, minor: u32) -> io::Result<Option<Self>> {
         let device = by_number.join(format!("{major}:{minor}"));
-        let queue = queue_of(&device)?;
-        let flag = |name| read_number::<u32>(&queue.join(name)).map(|flag| flag != 0);
-        Some(Self {
-            name: name_of(&device).unwrap_or_else(|| format!("{major}:{minor}")),
+        let Some(queue) = queue_of(&device) else { return Ok(None) };
+        let text = |name| found(fs::read_to_string(queue.join(name)));
+        let number = |name| text(name).map(|text| text?.trim().parse::<u32>().ok());
+        let flag = |name| number(name).map(|flag| flag.map(|flag| flag != 0));
+        Ok(Some(Self {
+            name: name_of(&device)?.unwrap_or_else(|| format!("{major}:{minor}")),
             major,
             minor,
-            scheduler: fs::read_to_string(queue.join("scheduler"))
-                .ok()
-                .and_then(|text| bracketed(&text)),
-            nr_requests: read_number(&queue.join("nr_requests")),
-            io_poll: flag("io_poll"),
-            max_sectors_kb: read_number(&queue.join("max_sectors_kb")),
-            rotational: flag("rotational"),
-            write_back: fs::read_to_string(queue.join("write_cache"))
-                .ok()
-                .map(|text| text.trim() == "write back"),
-            fua: flag("fua"),
-            logical_block_size: read_number(&queue.join("logical_block_size")),
-            physical_block_size: read_number(&queue.join("physical_block_size")),
-        })
+            scheduler: text("scheduler")?.and_then(|text| bracketed(&text)),
+            nr_requests: number("nr_requests")?,
+            io_poll: flag("io_poll")?,
+            max_sectors_kb: number("max_sectors_kb")?,
+            rotational: flag("rotational")?,
+            write_back: text("write_cache")?.map(|text| text.trim() == "write back"),
+            fua: flag("fua")?,
+            logical_block_size: number("logical_block_size")?,
+            physical_block_size: number("physical_block_size")?,
+        }))
     }
 }
 
@@ -91,43 +95,58 @@ impl fmt::Display for DeviceFacts {
     }
 }
 
-/// Reads `max_sectors_kb` only.
-pub(super) fn max_sectors_kb(major: u32, minor: u32) -> Option<u32> {
+/// Reads `max_sectors_kb` only. Errors, as of the next ones: another try may succeed.
+pub(super) fn max_sectors_kb(major: u32, minor: u32) -> io::Result<Option<u32>> {
     limit(major, minor, "max_sectors_kb")
 }
 
 /// Reads `logical_block_size` only.
-pub(super) fn logical_block_size(major: u32, minor: u32) -> Option<u32> {
+pub(super) fn logical_block_size(major: u32, minor: u32) -> io::Result<Option<u32>> {
     limit(major, minor, "logical_block_size")
 }
 
 /// Reads `io_poll` only: whether the device polls for completions.
 pub(super) fn io_poll(major: u32, minor: u32) -> Option<bool> {
-    limit(major, minor, "io_poll").map(|flag| flag != 0)
+    limit(major, minor, "io_poll").ok().flatten().map(|flag| flag != 0)
 }
 
 /// Reads `nr_requests` only.
-pub(super) fn nr_requests(major: u32, minor: u32) -> Option<u32> {
+pub(super) fn nr_requests(major: u32, minor: u32) -> io::Result<Option<u32>> {
     limit(major, minor, "nr_requests")
 }
 
-/// Whether the driver of a device takes whole pages only and does not refuse others: zram, and what
-/// is stacked on it (dm, md). Errors: that cannot be read.
-pub(super) fn takes_whole_pages(major: u32, minor: u32) -> io::Result<bool> {
+/// Whether the driver of a device takes whole pages only and does not refuse others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WholePages {
+    pub required: bool,
+    /// What the device is stacked on may be replaced while it is in use (dm, md).
+    pub may_change: bool,
+}
+
+/// Whether a device takes whole pages only: zram, and what is stacked on it. Errors: that cannot be
+/// read.
+pub(super) fn takes_whole_pages(major: u32, minor: u32) -> io::Result<WholePages> {
+    let always = |required| WholePages { required, may_change: false };
     if is_plain(major) {
-        return Ok(false);
+        return Ok(always(false));
     }
     let drivers = match fs::read_to_string("/proc/devices") {
         Err(error) if is_transient(&error) => return Err(error),
         drivers => drivers.unwrap_or_default(),
     };
     match Driver::of(major, &drivers) {
-        Driver::Zram => Ok(true),
+        Driver::Zram => Ok(always(true)),
         Driver::Plain => {
             PLAIN.insert(major);
-            Ok(false)
+            Ok(always(false))
         }
-        Driver::Stacked => is_zram(&Path::new(BY_NUMBER).join(format!("{major}:{minor}")), STACKED),
+        driver => {
+            let device = Path::new(BY_NUMBER).join(format!("{major}:{minor}"));
+            let below = Below::of(&device, STACKED)?;
+            // (A mapped device may be on nothing for now.)
+            let may_change = driver == Driver::Stacked || below != Below::Nothing;
+            Ok(WholePages { required: below == Below::Zram, may_change })
+        }
     }
 }
 
@@ -146,8 +165,10 @@ pub(super) fn is_plain(major: u32) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Driver {
     Zram,
-    /// Devices that may be stacked on others, or their partitions; or it is not known.
+    /// Devices that are stacked on others.
     Stacked,
+    /// Partitions of any disks, or disks; or it is not known.
+    Any,
     /// Disks.
     Plain,
 }
@@ -159,7 +180,8 @@ impl Driver {
         let mut lines = block.lines().filter_map(|line| line.trim().split_once(' '));
         match lines.find(|(number, _)| number.parse() == Ok(major)) {
             Some((_, "zram")) => Self::Zram,
-            Some((_, "device-mapper" | "md" | "mdp" | "blkext")) | None => Self::Stacked,
+            Some((_, "device-mapper" | "md" | "mdp")) => Self::Stacked,
+            Some((_, "blkext")) | None => Self::Any,
             Some(_) => Self::Plain,
         }
     }
@@ -188,36 +210,51 @@ impl Majors {
 /// Devices on top of each other that are looked through.
 const STACKED: usize = 8;
 
-/// Whether a device of sysfs, a link, is zram or stacked on it. More than `depth` devices on top of
-/// each other may be.
-fn is_zram(device: &Path, depth: usize) -> io::Result<bool> {
-    let is_zram_named = |part: &OsStr| part.to_str().is_some_and(|name| name.starts_with("zram"));
-    if depth == 0 || fs::read_link(device)?.iter().any(is_zram_named) {
-        return Ok(true);
-    }
-    // (What is below a partition is below its disk.)
-    for folder in ["slaves", "../slaves"] {
-        let below = match fs::read_dir(device.join(folder)) {
-            Err(error) if error.kind() == NotFound => continue,
-            below => below?,
-        };
-        for other in below {
-            if is_zram(&other?.path(), depth - 1)? {
-                return Ok(true);
+/// What a device is, or is stacked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Below {
+    Nothing,
+    Others,
+    Zram,
+}
+
+impl Below {
+    /// That of a device of sysfs, a link. More than `depth` devices on top of each other may be on
+    /// zram.
+    fn of(device: &Path, depth: usize) -> io::Result<Self> {
+        let is_zram = |part: &OsStr| part.to_str().is_some_and(|name| name.starts_with("zram"));
+        if depth == 0 || fs::read_link(device)?.iter().any(is_zram) {
+            return Ok(Self::Zram);
+        }
+        let mut found = Self::Nothing;
+        // (What is below a partition is below its disk.)
+        for folder in ["slaves", "../slaves"] {
+            let below = match fs::read_dir(device.join(folder)) {
+                Err(error) if error.kind() == NotFound => continue,
+                below => below?,
+            };
+            for other in below {
+                if Self::of(&other?.path(), depth - 1)? == Self::Zram {
+                    return Ok(Self::Zram);
+                }
+                found = Self::Others;
             }
         }
+        Ok(found)
     }
-    Ok(false)
 }
 
 /// Reads a number of a device's queue. (`read_to_string` would make twice as many system calls.)
-fn limit(major: u32, minor: u32, name: &str) -> Option<u32> {
+fn limit(major: u32, minor: u32, name: &str) -> io::Result<Option<u32>> {
     let device = Path::new(BY_NUMBER).join(format!("{major}:{minor}"));
-    let mut file =
-        queues(&device).into_iter().find_map(|queue| fs::File::open(queue.join(name)).ok())?;
-    let mut text = [0; 32];
-    let len = file.read(&mut text).ok()?;
-    str::from_utf8(&text[..len]).ok()?.trim().parse().ok()
+    for queue in queues(&device) {
+        let Some(mut file) = found(fs::File::open(queue.join(name)))? else { continue };
+        let mut text = [0; 32];
+        let len = found(file.read(&mut text))?.unwrap_or(0);
+        let text = str::from_utf8(&text[..len]).ok();
+        return Ok(text.and_then(|text| text.trim().parse().ok()));
+    }
+    Ok(None)
 }
 
 /// Major and minor number of the block device at a path; `None` for anything else.
@@ -240,10 +277,11 @@ fn queues(device: &Path) -> [PathBuf; 2] {
 }
 
 /// The device's name below `/dev`. Unlike the name of the directory it is right for devices such as
-/// `cciss/c0d0`, which sysfs writes with a `!`.
-fn name_of(device: &Path) -> Option<String> {
-    let uevent = fs::read_to_string(device.join("uevent")).ok()?;
-    uevent.lines().find_map(|line| line.strip_prefix("DEVNAME=")).map(str::to_owned)
+/// `cciss/c0d0`, which sysfs writes with a `!`. Errors: those after which another try may succeed.
+fn name_of(device: &Path) -> io::Result<Option<String>> {
+    let uevent = found(fs::read_to_string(device.join("uevent")))?.unwrap_or_default();
+    let name = uevent.lines().find_map(|line| line.strip_prefix("DEVNAME="));
+    Ok(name.map(str::to_owned))
 }
 
 /// The entry in brackets of a list such as `none [mq-deadline] kyber`; a single word is returned as
@@ -324,7 +362,7 @@ impl DeviceNode {
             let text = fs::read_to_string(folder.join("dev")).ok()?;
             let (major, minor) = text.trim().split_once(':')?;
             Some(Self {
-                name: name_of(&folder)?,
+                name: name_of(&folder).ok()??,
                 number: (major.parse().ok()?, minor.parse().ok()?),
                 folder,
             })
@@ -333,7 +371,7 @@ impl DeviceNode {
         all.insert(
             0,
             Self {
-                name: name_of(&folder).unwrap_or_else(|| format!("{major}:{minor}")),
+                name: name_of(&folder).ok().flatten().unwrap_or_else(|| format!("{major}:{minor}")),
                 number: (major, minor),
                 folder,
             },
@@ -423,6 +461,10 @@ mod tests {
         root
     }
 
+    fn facts(sysfs: &tempfile::TempDir, major: u32, minor: u32) -> Option<DeviceFacts> {
+        DeviceFacts::from_sysfs(&sysfs.path().join("block"), major, minor).unwrap()
+    }
+
     #[test]
     fn zram_is_found_below_partitions_and_stacked_devices() {
         let root = tempfile::tempdir().unwrap();
@@ -431,19 +473,22 @@ mod tests {
         for path in ["sda/sda1", "zram1", "dm-0/slaves", "md0/slaves", "md0/md0p1", "x/slaves"] {
             folder(path);
         }
-        let devices = ["sda", "sda/sda1", "zram1", "dm-0", "md0", "md0/md0p1", "x"];
+        folder("dm-1/slaves");
+        let devices = ["sda", "sda/sda1", "zram1", "dm-0", "md0", "md0/md0p1", "x", "dm-1"];
         folder("dev");
         for (at, device) in devices.iter().enumerate() {
             link(&format!("../{device}"), &format!("dev/{at}"));
         }
         link("../../sda", "dm-0/slaves/sda");
+        link("../../sda", "dm-1/slaves/sda");
         link("../../zram1", "dm-0/slaves/zram1");
         link("../../dm-0", "md0/slaves/dm-0");
         link("../../x", "x/slaves/x"); // As no kernel has it.
-        let found = |at: usize| is_zram(&root.path().join("dev").join(at.to_string()), STACKED);
-        let found: Vec<bool> = (0..devices.len()).map(|at| found(at).unwrap()).collect();
-        assert_eq!(found, [false, false, true, true, true, true, true]);
-        assert_eq!(is_zram(&root.path().join("dev/7"), STACKED).unwrap_err().kind(), NotFound);
+        let found = |at: usize| Below::of(&root.path().join(format!("dev/{at}")), STACKED);
+        let found: Vec<Below> = (0..devices.len()).map(|at| found(at).unwrap()).collect();
+        let (zram, nothing) = (Below::Zram, Below::Nothing);
+        assert_eq!(found, [nothing, nothing, zram, zram, zram, zram, zram, Below::Others]);
+        assert_eq!(Below::of(&root.path().join("dev/8"), STACKED).unwrap_err().kind(), NotFound);
     }
 
     #[test]
@@ -451,9 +496,9 @@ mod tests {
         let text = "Character devices:\n  9 st\n254 zram\n\nBlock devices:\n  9 md\n259 blkext\n\
                     253 zram\n254 virtblk\n";
         let of = |major| Driver::of(major, text);
-        assert_eq!([9, 259, 7].map(of), [Driver::Stacked; 3]);
+        assert_eq!([9, 259, 7].map(of), [Driver::Stacked, Driver::Any, Driver::Any]);
         assert_eq!((of(253), of(254)), (Driver::Zram, Driver::Plain));
-        assert_eq!(Driver::of(253, ""), Driver::Stacked);
+        assert_eq!(Driver::of(253, ""), Driver::Any);
         let majors = Majors(std::array::from_fn(|_| AtomicU64::new(0)));
         for major in [0, 63, 64, 4095, 4096, u32::MAX] {
             assert!(!majors.has(major));
@@ -466,9 +511,8 @@ mod tests {
     #[test]
     fn a_partition_has_its_own_name_and_its_disks_queue() {
         let root = sysfs();
-        let block = root.path().join("block");
-        let disk = DeviceFacts::from_sysfs(&block, 8, 0).unwrap();
-        let partition = DeviceFacts::from_sysfs(&block, 8, 1).unwrap();
+        let disk = facts(&root, 8, 0).unwrap();
+        let partition = facts(&root, 8, 1).unwrap();
         assert_eq!(
             disk,
             DeviceFacts {
@@ -492,7 +536,7 @@ mod tests {
     #[test]
     fn a_stacked_device_has_its_own_queue_and_may_report_less() {
         let root = sysfs();
-        let stacked = DeviceFacts::from_sysfs(&root.path().join("block"), 253, 0).unwrap();
+        let stacked = facts(&root, 253, 0).unwrap();
         assert_eq!(stacked.max_sectors_kb, Some(512));
         assert_eq!(stacked.scheduler.as_deref(), Some("none"));
         assert_eq!((stacked.nr_requests, stacked.fua), (None, None));
@@ -503,7 +547,7 @@ mod tests {
     #[test]
     fn an_unknown_number_is_no_device() {
         let root = sysfs();
-        assert_eq!(DeviceFacts::from_sysfs(&root.path().join("block"), 9, 9), None);
+        assert_eq!(facts(&root, 9, 9), None);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// The requirements of direct I/O on `fd`: assumed. Windows has no direct I/O here.
 pub fn direct_alignment(fd: BorrowedFd<'_>) -> DirectIo {
-    FileFacts::of(fd).direct
+    FileFacts::of(fd).direct(fd)
 }
 
 /// Bytes of the largest request that the device takes: unknown.
@@ -34,20 +34,41 @@ pub(crate) fn atomic_write_unit(_: BorrowedFd<'_>) -> Option<AtomicWriteUnit> {
 /// The facts that a queue needs about a file.
 #[derive(Debug)]
 pub(crate) struct FileFacts {
-    pub direct: DirectIo,
-    /// None is known that does.
-    pub takes_whole_pages: Option<bool>,
+    direct: DirectIo,
     /// Linux alone has untorn writes.
     pub atomic_write: Option<AtomicWriteUnit>,
-    /// No device is known.
-    pub device: Option<Device>,
+    /// Nothing that can be read is left.
+    pub is_complete: bool,
 }
 
 impl FileFacts {
+    /// Of no use, since they are complete.
+    pub const PAUSE: u64 = 0;
+
     pub fn of(_: BorrowedFd<'_>) -> Self {
         let direct = DirectIo { supported: cfg!(unix), ..ASSUMED_ALIGNMENT };
-        Self { direct, takes_whole_pages: Some(false), atomic_write: None, device: None }
+        Self { direct, atomic_write: None, is_complete: true }
     }
+
+    /// The alignment that direct I/O needs.
+    pub fn direct(&self, _: BorrowedFd<'_>) -> DirectIo {
+        self.direct
+    }
+
+    /// None is known that does.
+    pub fn takes_whole_pages(&self, _: BorrowedFd<'_>) -> bool {
+        false
+    }
+
+    /// No device is known.
+    pub fn device(&self) -> Option<&Device> {
+        None
+    }
+}
+
+/// Of no use: nothing is looked up twice.
+pub(crate) fn now() -> u64 {
+    0
 }
 
 /// Who makes the transfers of a file: threads, which are all that there is here.

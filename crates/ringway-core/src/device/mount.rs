@@ -1,11 +1,11 @@
 //! Which mount, and with it which file system, a file is on. Finding it calls no server: `fstat(2)`
 //! and `fstatfs(2)` of a file on FUSE, NFS and the like would wait for one.
 
+use super::answers::{Answer, Answers, MOMENT, found};
 use super::file_systems::{FileSystem, by_name};
 use super::mounts::{MountOptions, Mounts};
 use super::shared::DeviceNumber;
-use super::{StatxMask, block, quick_statx};
-use crate::lookup::Lookup;
+use super::{StatxMask, block, now, quick_statx};
 use crate::sys::libc;
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,8 +21,6 @@ pub(crate) struct Mount {
     /// It is an overlay each of whose files is in one layer.
     pub(super) has_whole_files: bool,
     id: MountId,
-    /// The block device that it names, once that is found.
-    block: Lookup<DeviceNumber>,
 }
 
 /// What identifies a mount.
@@ -42,17 +40,21 @@ impl Mount {
     ///
     /// Errors: as for [`Mounts::of_this_thread`].
     pub(super) fn of(fd: BorrowedFd<'_>) -> io::Result<Option<Arc<Self>>> {
-        let Some(id) = MountId::of(fd) else { return Ok(None) };
+        let Some(id) = MountId::of(fd)? else { return Ok(None) };
         let mut failed = None;
         let found = MOUNTS.of(id, || {
             // (`statmount(2)`, 6.8, is quicker, but a filter may end the process for a call that is
             // newer than its list.)
             let mounts = Mounts::of_this_thread().map_err(|error| failed = Some(error)).ok()?;
-            let found = mounts.with_id(reused_id(fd)?)?;
+            let reused = reused_id(fd).map_err(|error| failed = Some(error)).ok()??;
+            let found = mounts.with_id(reused)?;
             let file_system = by_name(&found.file_system);
+            let default = |option: &str| {
+                module_default(option).map_err(|error| failed = Some(error)).ok().flatten()
+            };
             let has_whole_files =
-                found.file_system == OVERLAY && has_whole_files(&found.options, module_default);
-            Some(Self { file_system, has_whole_files, id, block: Lookup::new() })
+                found.file_system == OVERLAY && has_whole_files(&found.options, default);
+            failed.is_none().then_some(Self { file_system, has_whole_files, id })
         });
         failed.map_or(Ok(found), Err)
     }
@@ -63,18 +65,24 @@ impl Mount {
         matches!(self.id, MountId::Reused(_))
     }
 
-    /// The block device that the mount names; a file system on several devices has others too.
-    pub(super) fn block_device(&self, fd: BorrowedFd<'_>) -> Option<DeviceNumber> {
-        if let Some(known) = self.block.get() {
-            return Some(*known);
-        }
-        let id = match self.id {
-            MountId::Reused(id) => id,
-            MountId::Unique(_) => reused_id(fd)?,
+    /// The block device that the mount names; a file system on several devices has others too, and
+    /// names another one when this one is removed from it.
+    ///
+    /// Errors: as for [`Mounts::of_this_thread`].
+    pub(super) fn block_device(&self, fd: BorrowedFd<'_>) -> io::Result<Option<DeviceNumber>> {
+        static BLOCKS: Answers<MountId, Option<DeviceNumber>> = Answers::new();
+        let now = now();
+        let look_up = || {
+            let id = match self.id {
+                MountId::Reused(id) => Some(id),
+                MountId::Unique(_) => reused_id(fd)?,
+            };
+            let mounts = Mounts::of_this_thread()?;
+            let mount = id.and_then(|id| mounts.with_id(id));
+            let value = mount.and_then(|mount| block::number_of_path(&mount.source));
+            Ok(Answer { value, until: now + MOMENT })
         };
-        let mounts = Mounts::of_this_thread().ok()?;
-        let found = block::number_of_path(&mounts.with_id(id)?.source)?;
-        Some(*self.block.get_or_look_up(|| found))
+        BLOCKS.of(now, self.id, look_up).map(|answer| answer.value)
     }
 }
 
@@ -93,36 +101,38 @@ fn has_whole_files(options: &MountOptions, default: impl FnOnce(&str) -> Option<
 }
 
 /// An overlay shows the options that differ from those of the module.
-fn module_default(option: &str) -> Option<bool> {
-    let text = fs::read_to_string(format!("/sys/module/overlay/parameters/{option}")).ok()?;
-    match text.trim() {
-        "N" => Some(false),
-        "Y" => Some(true),
+/// Errors: those after which another try may succeed.
+fn module_default(option: &str) -> io::Result<Option<bool>> {
+    let text = found(fs::read_to_string(format!("/sys/module/overlay/parameters/{option}")))?;
+    Ok(match text.as_deref().map(str::trim) {
+        Some("N") => Some(false),
+        Some("Y") => Some(true),
         _ => None,
-    }
+    })
 }
 
 impl MountId {
-    fn of(fd: BorrowedFd<'_>) -> Option<Self> {
+    /// Errors: those after which another try may succeed.
+    fn of(fd: BorrowedFd<'_>) -> io::Result<Option<Self>> {
         let statx = quick_statx(fd, StatxMask::UNIQUE_MOUNT);
         match statx.filter(|statx| statx.stx_mask & StatxMask::UNIQUE_MOUNT != 0) {
-            Some(statx) => Some(Self::Unique(statx.stx_mnt_id)),
-            None => reused_id(fd).map(Self::Reused),
+            Some(statx) => Ok(Some(Self::Unique(statx.stx_mnt_id))),
+            None => reused_id(fd).map(|id| id.map(Self::Reused)),
         }
     }
 }
 
 /// The number of a file's mount in `/proc/thread-self/mountinfo`: from `statx(2)` (5.8), otherwise
-/// from `/proc`.
-fn reused_id(fd: BorrowedFd<'_>) -> Option<u64> {
+/// from `/proc`. Errors: those after which another try may succeed.
+fn reused_id(fd: BorrowedFd<'_>) -> io::Result<Option<u64>> {
     let statx = quick_statx(fd, libc::STATX_MNT_ID);
     match statx.filter(|statx| statx.stx_mask & libc::STATX_MNT_ID != 0) {
-        Some(statx) => Some(statx.stx_mnt_id),
+        Some(statx) => Ok(Some(statx.stx_mnt_id)),
         None => {
-            let text =
-                fs::read_to_string(format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd())).ok()?;
-            let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
-            id.trim().parse().ok()
+            let path = format!("/proc/thread-self/fdinfo/{}", fd.as_raw_fd());
+            let text = found(fs::read_to_string(path))?.unwrap_or_default();
+            let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+            Ok(id.and_then(|id| id.trim().parse().ok()))
         }
     }
 }
@@ -184,12 +194,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     fn mount(id: MountId) -> Option<Mount> {
-        Some(Mount {
-            file_system: by_name("ext4"),
-            has_whole_files: false,
-            id,
-            block: Lookup::new(),
-        })
+        Some(Mount { file_system: by_name("ext4"), has_whole_files: false, id })
     }
 
     #[test]
@@ -255,7 +260,7 @@ mod tests {
         let found = Mount::of(file.as_fd()).unwrap().unwrap();
         assert_eq!(found.file_system.map(|known| known.name), Some("proc"));
         let mounts = Mounts::of_this_thread().unwrap();
-        let id = reused_id(file.as_fd()).unwrap();
+        let id = reused_id(file.as_fd()).unwrap().unwrap();
         assert_eq!(mounts.with_id(id).unwrap().file_system, "proc");
         let (reader, _writer) = std::io::pipe().unwrap();
         assert!(Mount::of(reader.as_fd()).unwrap().is_none(), "a mount of the kernel's own");

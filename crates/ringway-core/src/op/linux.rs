@@ -1,7 +1,10 @@
 //! What the submission forms of Linux's queues have in common. The forms of an operation are in its
 //! file.
 
-use super::{CURRENT_POSITION, RwFlags};
+use super::{
+    CURRENT_POSITION, Close, Fadvise, Fallocate, Fsync, Ftruncate, Link, Mkdir, Open, Raw, Rename,
+    RwFlags, Statx, Symlink, SyncRange, Unlink,
+};
 use crate::sys::kaio::Iocb;
 use crate::sys::{RawFd, libc};
 use io_uring::squeue;
@@ -37,6 +40,34 @@ pub(crate) trait LinuxForms: super::SubmissionForms {
     /// The Linux AIO request; `None` if Linux AIO does not support the operation.
     fn iocb(&self) -> Option<Iocb> {
         None
+    }
+}
+
+impl Raw {
+    /// The same operation on nothing: the kernel fails it with EBADF before it looks up a path, and
+    /// no file system learns of it. `None` for one that no file system is asked about, and for
+    /// transfers, which a ring makes only where no server answers.
+    pub(crate) fn on_nothing(mut self) -> Option<Self> {
+        let (no_fd, name) = (-1, c"nothing".as_ptr());
+        match &mut self {
+            Self::Open(Open { dir, path, .. })
+            | Self::Statx(Statx { dir, path, .. })
+            | Self::Unlink(Unlink { dir, path, .. })
+            | Self::Mkdir(Mkdir { dir, path, .. })
+            | Self::Symlink(Symlink { dir, path, .. }) => (*dir, *path) = (no_fd, name),
+            Self::Rename(Rename { from_dir, from, to_dir, to, .. })
+            | Self::Link(Link { old_dir: from_dir, old: from, new_dir: to_dir, new: to, .. }) => {
+                (*from_dir, *from, *to_dir, *to) = (no_fd, name, no_fd, name);
+            }
+            Self::Fsync(Fsync { fd, .. })
+            | Self::SyncRange(SyncRange { fd, .. })
+            | Self::Close(Close { fd })
+            | Self::Fallocate(Fallocate { fd, .. })
+            | Self::Ftruncate(Ftruncate { fd, .. })
+            | Self::Fadvise(Fadvise { fd, .. }) => *fd = no_fd,
+            _ => return None,
+        }
+        Some(self)
     }
 }
 

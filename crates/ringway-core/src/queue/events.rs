@@ -131,6 +131,10 @@ impl<T: Default> Table<T> {
     /// threads, unless it was cancelled before it began or another piece has decided the result.
     fn piece_unsupported(&mut self, key: Key, token: Token) {
         let Some(flight) = self.slots.get_mut(key) else { return };
+        if std::mem::take(&mut flight.progress.asks_ring) {
+            flight.progress.complete(token.piece(), 0);
+            return self.ring_answered(key, 0);
+        }
         flight.use_fallback = true;
         self.to_threads += 1;
         let cancelled = flight.cancel_cause != CancelCause::None;
@@ -171,17 +175,40 @@ impl<T: Default> Table<T> {
         let Some(flight) = self.slots.get_mut(key) else { return };
         let errno = if result < 0 { i32::try_from(-result).unwrap_or(libc::EIO) } else { 0 };
         flight.progress.complete(0, 0);
+        if std::mem::take(&mut flight.progress.asks_ring) {
+            return self.ring_answered(key, errno);
+        }
         let by_thread = flight.use_fallback || self.backend == BackendKind::Threads;
         if errno != 0 && flight.should_retry(errno, by_thread) {
             return self.retry(key, Attempt { done: 0, gained: 0, errno });
         }
         let is_ring = self.backend == BackendKind::Uring && !self.passthrough.is_on();
-        if is_ring && flight.may_be_denied_by_ring(errno)
-            || self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno)
-        {
+        let is_denied = is_ring && flight.may_be_denied_by_ring(errno);
+        let waits_for_reader =
+            self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno);
+        let (asks_ring, before) = (is_denied && flight.should_ask_ring(), flight.after);
+        // (One behind another that has not ended was not made: the ring has denied it.)
+        if asks_ring && !before.is_some_and(|before| self.is_unfinished(before)) {
+            self.retry(key, Attempt { done: 0, gained: 0, errno });
+            if let Some(flight) = self.slots.get_mut(key) {
+                flight.progress.asks_ring = true;
+            }
+            return;
+        }
+        if is_denied || waits_for_reader {
             return self.retry_on_threads(key, Attempt { done: 0, gained: 0, errno });
         }
         self.finish(key, result);
+    }
+
+    /// The ring has answered whether it denies such operations: this one was denied.
+    fn ring_answered(&mut self, key: Key, errno: i32) {
+        let Some(flight) = self.slots.get_mut(key) else { return };
+        if !flight.may_be_denied_by_ring(errno) {
+            // (After a cancel nobody knows.)
+            return self.finish(key, -i64::from(libc::EACCES));
+        }
+        self.retry_on_threads(key, Attempt { done: 0, gained: 0, errno });
     }
 
     /// An attempt of a transfer has ended: finishes the operation or starts another attempt.
@@ -293,16 +320,17 @@ impl<T: Default> Table<T> {
         // The kernel cancelled it because the operation before it in the chain was short or
         // interrupted, or has refused it when the chain was submitted. That one is retried, so this
         // one waits for it again.
-        let waits = before.is_some_and(|before| {
-            !matches!(self.slots.state(before), None | Some(SlotState::Done))
-        });
-        if waits {
+        if before.is_some_and(|before| self.is_unfinished(before)) {
             self.slots.set_state(key, SlotState::Submitted, SlotState::Held);
             self.held += 1;
             return;
         }
         self.slots.set_state(key, SlotState::Submitted, SlotState::Pending);
         self.pending.push_back(key);
+    }
+
+    fn is_unfinished(&self, key: Key) -> bool {
+        !matches!(self.slots.state(key), None | Some(SlotState::Done))
     }
 
     /// Records the result of an operation, and fails the operations of its chain that will not
@@ -323,8 +351,9 @@ impl<T: Default> Table<T> {
     #[inline]
     fn finish_one(&mut self, key: Key, result: i64) -> Option<Key> {
         let flight = self.slots.get_mut(key)?;
-        let by_thread = flight.use_fallback || self.backend == BackendKind::Threads;
-        flight.result = flight.final_result(result, by_thread);
+        // (It ends before the ring has answered: it may have been made.)
+        let result = if flight.progress.asks_ring { -i64::from(libc::EACCES) } else { result };
+        flight.result = flight.final_result(result);
         self.fds_to_close.extend(flight.take_unclosed_fd(result));
         let complete = flight.succeeded();
         let next = flight.next.take();
@@ -414,5 +443,29 @@ mod tests {
             assert_eq!(result.unwrap_err().errno(), libc::ECANCELED);
             table.shut_down(&mut backends, Duration::ZERO);
         }
+    }
+
+    /// A server that has denied the close has closed the descriptor, whose number may be another
+    /// file's by now.
+    #[cfg(ringway_linux)]
+    #[test]
+    fn a_denied_close_that_is_cancelled_is_not_repeated() {
+        use crate::{FaultPlan, FaultStep};
+        let plan = FaultPlan::new(1).fail(FaultStep::Job(0), libc::EACCES);
+        let options = Options::new().backend(BackendKind::Uring).faults(plan);
+        let Ok((mut table, mut backends)) = options.build_parts::<()>() else {
+            return println!("skipped: no io_uring");
+        };
+        let close = op::close(File::from(std::fs::File::open("/dev/null").unwrap()));
+        let id = table.insert(close, ()).map_err(|(reason, _)| reason).unwrap();
+        table.start(id);
+        table.submit_pending(&mut backends);
+        backends.wait(Instant::now() + Duration::from_secs(20)).unwrap();
+        assert!(table.process_events(&mut backends));
+        // The ring is to be asked.
+        assert!(table.has_pending() && table.cancel(&mut backends, id));
+        assert_eq!(table.take(id).unwrap().result.unwrap_err().errno(), libc::EACCES);
+        assert!(table.fds_to_close().is_empty());
+        table.shut_down(&mut backends, Duration::from_secs(20));
     }
 }

@@ -48,7 +48,7 @@ pub(super) struct InFlight<T = ()> {
     pub(super) abandoned: bool,
     /// A close that has moved the descriptor out of its file and owns it now.
     pub(super) owns_descriptor: bool,
-    /// A close of a file on a file system whose closes never fail with EACCES, EFAULT or ECANCELED.
+    /// A close of a file on a file system whose closes never fail with EFAULT or ECANCELED.
     /// Elsewhere those may be a server's answer, and the descriptor is closed.
     pub(super) may_close_again: bool,
     /// It is the operation that has the list of its file's extents read.
@@ -210,6 +210,11 @@ impl<T: Default> InFlight<T> {
     /// The operation, or the part of it, that one piece covers.
     #[inline]
     pub(super) fn piece(&self, piece: Piece) -> Raw {
+        if self.progress.asks_ring
+            && let Some(nothing) = self.on_nothing()
+        {
+            return nothing;
+        }
         let all = piece.start == 0 && piece.len == self.progress.total();
         if all { self.operation.raw } else { self.operation.raw.piece(piece.start, piece.len) }
     }
@@ -316,9 +321,8 @@ impl<T: Default> InFlight<T> {
             && end.zip(file.size()).is_some_and(|(end, size)| end >= size)
     }
 
-    /// The result that the owner gets for the kernel's result, `by_thread` if a blocking call has
-    /// returned it.
-    pub(super) fn final_result(&self, result: i64, by_thread: bool) -> i64 {
+    /// The result that the owner gets for the kernel's result.
+    pub(super) fn final_result(&self, result: i64) -> i64 {
         let errno = match result {
             0.. => return result,
             _ => i32::try_from(-result).unwrap_or(libc::EIO),
@@ -334,13 +338,12 @@ impl<T: Default> InFlight<T> {
             (Raw::Timeout(_), _) if errno == libc::ETIME => 0,
             // An interrupted close has closed the descriptor nevertheless (close(2), NOTES).
             (Raw::Close(_), _) if errno == libc::EINTR => 0,
-            // A file system has answered that, perhaps for data that is lost; it tells it once. (No
-            // cancel and no time limit stops a thread's call.)
-            (raw, cause)
+            // A file system has answered that, perhaps for data that is lost; it tells it once,
+            // also to a caller who has cancelled the sync and may make another one.
+            (raw, _)
                 if matches!(errno, libc::EINTR | libc::EAGAIN)
                     && raw.is_sync()
-                    && !self.is_well_known()
-                    && (by_thread || cause == CancelCause::None && !self.is_late()) =>
+                    && !self.is_well_known() =>
             {
                 result
             }
@@ -395,13 +398,22 @@ impl<T: Default> InFlight<T> {
 
     /// A ring may have filters of its own, which deny operations that the system call may make.
     pub(super) fn may_be_denied_by_ring(&self, errno: i32) -> bool {
-        errno == libc::EACCES
-            && !self.use_fallback
-            && self.cancel_cause == CancelCause::None
-            && (!self.is_close() || self.may_close_again)
-            // (The kernel tells of a lost write once, with what a server has answered to it: a
-            // second sync would succeed.)
-            && (!self.operation.raw.is_sync() || self.is_well_known())
+        errno == libc::EACCES && !self.use_fallback && self.cancel_cause == CancelCause::None
+    }
+
+    /// Whether the ring must be asked who has denied an operation. If it was a file system, that
+    /// may have made the operation nevertheless, and a thread must not make it again. So it is
+    /// submitted once more, on nothing, and only the ring denies that.
+    pub(super) fn should_ask_ring(&self) -> bool {
+        self.on_nothing().is_some()
+    }
+
+    /// The operation on nothing.
+    fn on_nothing(&self) -> Option<Raw> {
+        #[cfg(ringway_linux)]
+        return self.operation.raw.on_nothing();
+        #[cfg(not(ringway_linux))]
+        None
     }
 
     /// A file without offsets ignores an offset that is given. io_uring does so for pipes but not

@@ -14,7 +14,7 @@ use crate::op::{Opcode, Operation, Raw};
 use crate::refusal::limits::Limit;
 use crate::rw_flags::RwFlags;
 use crate::slots::{Key, SlotState, Token};
-use crate::split::Piece;
+use crate::split::{Piece, WINDOW};
 use crate::submit_waits::Access;
 use crate::sys::{self, libc};
 use std::cell::LazyCell;
@@ -145,17 +145,41 @@ impl SubmissionWaits {
     }
 }
 
+/// The most entries of a ring that an operation needs now.
+fn most_entries<T>(flight: &InFlight<T>) -> usize {
+    if flight.next.is_some() {
+        return usize::MAX; // A chain, of any length.
+    }
+    let pieces = if flight.progress.is_single() { 1 } else { WINDOW.into() };
+    pieces * (1 + usize::from(flight.operation.timeout.is_some()))
+}
+
 impl<T: Default> Table<T> {
     /// Passes the started operations to the backends, as many as they take. [`Backends::submit`]
     /// then submits them. If the submission queue of a ring is full, this enters the kernel to
     /// empty it.
     pub fn submit_pending(&mut self, backends: &mut Backends) {
+        self.pass_pending(backends, true);
+    }
+
+    /// As [`submit_pending`](Self::submit_pending), for a table under a lock: if the submission
+    /// queue of a ring is full, the rest stays pending until [`Backends::submit`] has emptied it.
+    /// Returns true if it has passed any.
+    pub fn submit_without_entering(&mut self, backends: &mut Backends) -> bool {
+        self.pass_pending(backends, false)
+    }
+
+    fn pass_pending(&mut self, backends: &mut Backends, may_enter: bool) -> bool {
         self.assert_paired(backends);
+        let mut has_passed = false;
         while let Some(key) = self.pending.front().copied() {
             let Some((state @ SlotState::Pending, flight)) = self.slots.entry(key) else {
                 self.pending.pop_front(); // Cancelled while it was pending.
                 continue;
             };
+            if !may_enter && backends.main.push_would_enter(most_entries(flight)) {
+                return has_passed;
+            }
             let pushed = if flight.fast_path {
                 let job = job(
                     (self.trait_lookup, self.backend),
@@ -185,10 +209,12 @@ impl<T: Default> Table<T> {
                 self.submit_one(key, backends)
             };
             if pushed.is_err() {
-                return;
+                return has_passed;
             }
             self.pending.pop_front();
+            has_passed = true;
         }
+        has_passed
     }
 
     /// Submits an operation that is not on the fast path.
@@ -243,7 +269,10 @@ impl<T: Default> Table<T> {
         let Some(flight) = self.slots.get(key) else { return Ok(ControlFlow::Break(())) };
         let lookup = (self.trait_lookup, self.backend);
         let raw = flight.piece(piece);
-        let job = job(lookup, &backends.fixed, key, flight, raw, piece.number);
+        let mut job = job(lookup, &backends.fixed, key, flight, raw, piece.number);
+        if flight.progress.asks_ring {
+            job.fixed_file = None; // The file would be asked.
+        }
         let mut job = waits.place(job);
         let use_fallback = flight.use_fallback || !backends.main.supports(&job);
         if let Some(result) = self.passthrough.cut(&flight.operation, &mut job, use_fallback) {
@@ -364,6 +393,7 @@ impl<T: Default> Table<T> {
                 && !(flight.operation.raw.opcode() == Opcode::Close
                     && flight.operation.file.is_some())
                 && !flight.use_fallback
+                && !flight.progress.asks_ring
                 && !(flight.next.is_some() && flight.operation.raw.is_write() && *may_be_cut)
                 && may_be_linked(&flight.operation)
                 && has_certain_flags(&flight.operation)
@@ -445,4 +475,42 @@ fn may_be_linked(operation: &Operation) -> bool {
     let file = operation.file.as_ref();
     let is_plain = file.is_some_and(|file| file.traits().kind == FileKind::Storage);
     (is_plain || !operation.raw.is_transfer()) && ends_by_itself(operation)
+}
+
+#[cfg(all(test, ringway_linux))]
+mod tests {
+    use super::*;
+    use crate::op;
+    use crate::queue::options::Options;
+
+    /// Who waits for the lock of the table would wait for the kernel, too.
+    #[test]
+    fn a_full_queue_is_not_emptied_under_a_lock() {
+        for limit in [None, Some(Duration::from_secs(60))] {
+            let options = Options::new().backend(BackendKind::Uring).entries(8).in_flight(64);
+            let Ok((mut table, mut backends)) = options.build_parts::<()>() else {
+                return println!("skipped: no io_uring");
+            };
+            for _ in 0..40 {
+                let nop = limit.map_or_else(op::nop, |limit| op::nop().timeout(limit));
+                let id = table.insert(nop, ()).map_err(|(reason, _)| reason).unwrap();
+                table.start(id);
+            }
+            let mut rounds = 0;
+            while table.has_pending() {
+                let before = backends.main.system_calls();
+                assert!(table.submit_without_entering(&mut backends));
+                assert_eq!(backends.main.system_calls(), before);
+                backends.submit().unwrap();
+                table.process_events(&mut backends);
+                rounds += 1;
+            }
+            assert!((2..=40).contains(&rounds), "{rounds} rounds");
+            while table.ready < 40 {
+                backends.wait(Instant::now() + Duration::from_secs(20)).unwrap();
+                assert!(table.process_events(&mut backends), "it hangs");
+            }
+            table.shut_down(&mut backends, Duration::from_secs(20));
+        }
+    }
 }

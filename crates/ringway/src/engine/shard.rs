@@ -548,12 +548,14 @@ impl Shard {
                     break self.state();
                 }
             }
-            // A retry, the next piece of a split, or the next of a chain is pending, or an event
-            // has led to a cancel.
-            if !moved || !(state.table.has_pending() || backends.queue.has_unsubmitted_cancels()) {
+            // A retry, the next piece of a split, or the next of a chain is pending, or what found
+            // the submission queue full; or an event has led to a cancel.
+            if !(state.table.has_pending() || backends.queue.has_unsubmitted_cancels()) {
                 break state;
             }
-            state.table.submit_pending(&mut backends.queue);
+            if !state.table.submit_without_entering(&mut backends.queue) && !moved {
+                break state;
+            }
         };
         if self.has_failed() {
             output.wakers.extend(state.reactors.close());
@@ -973,7 +975,7 @@ impl ShardState {
                 submitted += 1;
             }
         }
-        self.table.submit_pending(backends);
+        self.table.submit_without_entering(backends);
         (submitted, copied_enough)
     }
 
