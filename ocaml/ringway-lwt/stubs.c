@@ -124,8 +124,8 @@ value ringway_lwt_is_direct(value fd)
 
 /*
  * Does an open file have a position? Unlike lseek(2), a read of nothing at an offset does not wait
- * for whoever reads or writes at that position: it ends before, with EBADF if the descriptor is open
- * for writing only, or for nothing.
+ * for whoever reads or writes at that position: it ends before, with EBADF if the descriptor is
+ * open for writing only, or for nothing.
  */
 value ringway_lwt_has_position(value fd)
 {

@@ -78,7 +78,8 @@ let reads path =
         fun () ->
           Reader.with_file path (fun reader ->
               Reader.read reader byte >|= function `Ok n -> n | `Eof -> 0) );
-      ("Io", fun () -> Io.with_file ~mode:Input path (fun channel -> Io.read_into channel byte 0 1));
+      ( "Io",
+        fun () -> Io.with_file ~mode:Input path (fun channel -> Io.read_into channel byte 0 1) );
     ]
 
 let does_not_wait hostile disk () =

@@ -157,8 +157,9 @@ impl File {
     /// end of the file.
     ///
     /// `None` means that not all bytes are cached, or that the file cannot be read this way or at
-    /// all; the contents of `bytes` are then unspecified. Push the read as usual. Copying blocks
-    /// the caller, at about 10 GB/s.
+    /// all; the contents of `bytes` are then unspecified. Push the read as usual. A read that gets
+    /// to the end of the file is `None` too on kernels 5.9 and 5.10, which report the end also where
+    /// bytes are not cached. Copying blocks the caller, at about 10 GB/s.
     ///
     /// ```
     /// # use ringway_core::File;
@@ -198,8 +199,8 @@ impl File {
     }
 
     /// As [`read_now`](Self::read_now), for as many bytes as one call reads, also at the current
-    /// position, which advances by them. Only `Some(0)` means the end of the file, or that
-    /// `bytes` is empty.
+    /// position, which advances by them. Only `Some(0)` means the end of the file, or that `bytes`
+    /// is empty.
     ///
     /// At the current position it waits while another thread or process that has the same open file
     /// reads or writes there: try it only if nobody else has it.
