@@ -158,8 +158,8 @@ impl File {
     ///
     /// `None` means that not all bytes are cached, or that the file cannot be read this way or at
     /// all; the contents of `bytes` are then unspecified. Push the read as usual. A read that gets
-    /// to the end of the file is `None` too on kernels 5.9 and 5.10, which report the end also where
-    /// bytes are not cached. Copying blocks the caller, at about 10 GB/s.
+    /// to the end of the file is `None` too on kernels 5.9 and 5.10, which report the end also
+    /// where bytes are not cached. Copying blocks the caller, at about 10 GB/s.
     ///
     /// ```
     /// # use ringway_core::File;
