@@ -4,6 +4,7 @@
 
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
+#include <time.h>
 
 enum { SIZE = 100000, BLOCK = 64 << 10, LONG = 10000000 };
 
