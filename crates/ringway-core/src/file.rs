@@ -1027,6 +1027,23 @@ mod tests {
         assert!(discarded.into_last_fd().is_none());
     }
 
+    #[cfg(ringway_linux)]
+    #[test]
+    fn what_has_positions() {
+        use std::os::fd::AsRawFd;
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let (read, written) = (std::fs::File::open(&path).unwrap(), path.as_file());
+        let only_written = std::fs::File::options().write(true).open(&path).unwrap();
+        let dir = std::fs::File::open("/").unwrap();
+        for file in [&read, written, &only_written, &dir] {
+            assert!(has_positions(file.as_raw_fd()) && has_offsets(file.as_raw_fd()));
+        }
+        let (end, other) = std::io::pipe().unwrap();
+        for fd in [end.as_raw_fd(), other.as_raw_fd()] {
+            assert!(!has_positions(fd) && !has_offsets(fd));
+        }
+    }
+
     #[test]
     fn traits_fit_in_a_word() {
         for kind in [
