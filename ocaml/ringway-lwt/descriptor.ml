@@ -7,6 +7,7 @@ external kind : Unix.file_descr -> int = "ringway_lwt_kind" [@@noalloc]
 let is_file fd = kind fd >= 1
 let is_local fd = kind fd = 2
 let is_open fd = kind fd >= 0
+let page_cache fd = if is_local fd then Some (Page_cache.create fd) else None
 
 (* Not with close(2), which may wait: for a server, for example. *)
 let close_later fd =
@@ -33,7 +34,8 @@ let close fd =
   | exception Queue.Error _ -> Lwt.wrap1 Unix.close fd
   | (_ : Dispatcher.t) -> Lwt.no_cancel (Promise.run "close" "" (Operation.close fd) ignore)
 
-(* On a thread of Lwt: the end of a file is what its server says. *)
-let seek_end fd offset =
+(* On a thread of Lwt: the end of a file is what its server says, and the kernel lets one thread at
+   a time use the position of an open file, which another process may have too. *)
+let seek fd offset whence =
   let ch = Lwt_unix.of_unix_file_descr ~blocking:true ~set_flags:false fd in
-  Lwt.no_cancel (Lwt_unix.LargeFile.lseek ch offset SEEK_END)
+  Lwt.no_cancel (Lwt_unix.LargeFile.lseek ch offset whence)

@@ -36,7 +36,10 @@ val is_local : Unix.file_descr -> bool
 (** Is it a file on a file system that asks nobody before it reads from the page cache? FUSE and
     network file systems may ask for the size of the file first, even if the read must not wait. *)
 
+val page_cache : Unix.file_descr -> Ringway.Page_cache.t option
+(** [None] if the file is not local. *)
+
 val is_open : Unix.file_descr -> bool
 
-val seek_end : Unix.file_descr -> int64 -> int64 Lwt.t
-(** [Unix.LargeFile.lseek fd offset SEEK_END]. The promise cannot be cancelled. *)
+val seek : Unix.file_descr -> int64 -> Unix.seek_command -> int64 Lwt.t
+(** [Unix.LargeFile.lseek]. The promise cannot be cancelled. *)

@@ -6,13 +6,18 @@ let error code name = Lwt.fail (Unix.Unix_error (code, name, ""))
 
 let openfile ?(direct = false) ?dont_cache path flags perm =
   let flags = Operation.open_flags flags lor if direct then Operation.o_direct else 0 in
-  Descriptor.openat path ~flags perm (Handle.create ?dont_cache)
+  Descriptor.openat path ~flags perm (Handle.create ?dont_cache ~alone:true)
 
 let of_unix_file_descr fd = Handle.create fd
 
-let unix_file_descr t =
+let open_descriptor t =
   if Handle.is_closed t then raise (Unix.Unix_error (EBADF, "unix_file_descr", ""));
   Handle.descriptor t
+
+let unix_file_descr t =
+  let fd = open_descriptor t in
+  Handle.share t;
+  fd
 
 let close t =
   if Handle.is_closed t then error EBADF "close"
@@ -185,4 +190,4 @@ let advise t ~pos ~len advice =
     (fun fd -> Operation.fadvise fd ~off:pos ~len ~advice:(advice_number advice))
     ignore
 
-let direct_alignment t = Direct_io.get (unix_file_descr t)
+let direct_alignment t = Direct_io.get (open_descriptor t)

@@ -36,7 +36,8 @@ val of_unix_file_descr : Unix.file_descr -> t
 (** The descriptor belongs to the file from now on. *)
 
 val unix_file_descr : t -> Unix.file_descr
-(** The descriptor still belongs to the file.
+(** The descriptor still belongs to the file. As the caller may share it from now on, cached data is
+    read within the call no more by functions at the current position.
 
     @raise Unix.Unix_error [EBADF] after {!close}. *)
 

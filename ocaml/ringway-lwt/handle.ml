@@ -27,12 +27,15 @@ module Int_map = Map.Make (Int)
 type t = {
   fd : Unix.file_descr;
   (* The page cache may have its data, and can be read without waiting. *)
-  cached : bool;
+  page_cache : Page_cache.t option;
   (* Transfers leave no pages in the page cache. *)
   dont_cache : bool;
   (* It is open for direct I/O. *)
   direct : bool;
   seekable : bool;
+  (* How often the process had forked when nobody else had the open file; -1: others may have
+     it. *)
+  mutable alone : int;
   mutable closed : bool;
   (* Operations that have not ended. *)
   mutable users : int;
@@ -58,11 +61,10 @@ type t = {
 
 external is_direct : Unix.file_descr -> bool = "ringway_lwt_is_direct" [@@noalloc]
 
-let is_seekable fd =
-  match Unix.lseek fd 0 Unix.SEEK_CUR with
-  | _ -> true
-  | exception Unix.Unix_error (EOVERFLOW, _, _) -> true
-  | exception Unix.Unix_error _ -> false
+external has_position : Unix.file_descr -> bool = "ringway_lwt_has_position" [@@noalloc]
+
+external forks : unit -> (int[@untagged]) = "ringway_lwt_forks_byte" "ringway_lwt_forks"
+  [@@noalloc]
 
 let wake_closer t resolver =
   if t.unfinished then
@@ -79,17 +81,19 @@ let ended t result =
         t.idle <- None;
         wake_closer t resolver
 
-let create ?(dont_cache = false) fd =
-  let seekable = is_seekable fd and direct = is_direct fd in
+let create ?(dont_cache = false) ?(alone = false) fd =
+  let seekable = has_position fd and direct = is_direct fd in
+  let cached = seekable && (not dont_cache) && not direct in
   let reads = { last = Lwt.return_unit } in
   let writes = if seekable then reads else { last = Lwt.return_unit } in
   let rec t =
     {
       fd;
-      cached = seekable && (not dont_cache) && (not direct) && Descriptor.is_local fd;
+      page_cache = (if cached then Descriptor.page_cache fd else None);
       dont_cache;
       direct;
       seekable;
+      alone = (if alone then forks () else -1);
       closed = false;
       users = 0;
       idle = None;
@@ -110,7 +114,8 @@ let descriptor t = t.fd
 let is_closed t = t.closed
 let is_seekable t = t.seekable
 let is_idle t = t.users = 0
-let is_cached t = t.cached
+let is_cached t = Option.is_some t.page_cache
+let share t = t.alone <- -1
 
 (* A finaliser may change it while the next value is allocated. *)
 let rec change_cancels t change =
@@ -199,20 +204,23 @@ let run_at t turns ?on_end ~pos name operation finish =
     in
     if t.seekable then promise else interruptible t name promise
 
-(* Reads from the page cache, as Page_cache does. Not if an operation at the current position is in
-   flight, which comes first. *)
+(* Nobody reads or writes at the current position of the open file, which the loop would wait for:
+   no operation of ours, which comes first, and nobody else, who may wait for a server. *)
+let has_free_position t =
+  t.alone = forks () && (not t.unfinished) && not (Lwt.is_sleeping t.reads.last)
+
+(* Reads from the page cache, as Page_cache does. *)
 let read_cached t name memory off len ~pos =
-  if
-    is_cached t
-    (* A read of no bytes may still fail. *)
-    && len > 0
-    && (pos <> Operation.current_position || not (Lwt.is_sleeping t.reads.last))
-    && Dispatcher.spend (Promise.dispatcher name "") len
-  then
-    match memory with
-    | Bigarray buffer -> Page_cache.read t.fd buffer ~off ~len ~pos
-    | Bytes bytes -> Page_cache.read_bytes t.fd bytes ~off ~len ~pos
-  else -1
+  match t.page_cache with
+  | Some page_cache
+  (* A read of no bytes may still fail. *)
+    when len > 0
+         && (pos <> Operation.current_position || has_free_position t)
+         && Dispatcher.spend (Promise.dispatcher name "") len -> (
+      match memory with
+      | Bigarray buffer -> Page_cache.read page_cache buffer ~off ~len ~pos
+      | Bytes bytes -> Page_cache.read_bytes page_cache bytes ~off ~len ~pos)
+  | Some _ | None -> -1
 
 let flags t exact operation =
   let operation = if t.dont_cache then Operation.dont_cache operation else operation in
@@ -291,25 +299,24 @@ let read t ~name ~exact memory off len ~pos =
 let write t ~name ~exact memory off len ~pos =
   explained t "write" memory len ~pos
   @@
+  let written n =
+    Option.iter Page_cache.note_written t.page_cache;
+    n
+  in
   match memory with
   | Bigarray buffer ->
       let operation = flags t exact (Operation.write t.fd buffer ~off ~len ~pos) in
-      run_at t t.writes ~pos name operation Fun.id
+      run_at t t.writes ~pos name operation written
   | Bytes bytes ->
       let buffer = Buffer_pool.take len in
       Buffer.blit_from_bytes bytes off buffer 0 len;
       let operation = flags t exact (Operation.write t.fd buffer ~off:0 ~len ~pos) in
-      run_at t t.writes ~on_end:(fun () -> Buffer_pool.give buffer) ~pos name operation Fun.id
+      run_at t t.writes ~on_end:(fun () -> Buffer_pool.give buffer) ~pos name operation written
 
-(* SEEK_END may ask a server. *)
 let seek t offset whence =
   let turns = if t.seekable then t.reads else { last = Lwt.return_unit } in
   in_turn t turns (fun ~on_result ->
-      let result =
-        match whence with
-        | Unix.SEEK_END -> Descriptor.seek_end t.fd offset
-        | SEEK_SET | SEEK_CUR -> Lwt.wrap (fun () -> Unix.LargeFile.lseek t.fd offset whence)
-      in
+      let result = Descriptor.seek t.fd offset whence in
       Lwt.on_termination result (fun () -> on_result 0);
       Lwt.protected result)
 

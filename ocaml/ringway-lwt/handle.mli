@@ -8,9 +8,16 @@ type t
 
 type memory = Bigarray of Ringway.Buffer.t | Bytes of Bytes.t
 
-val create : ?dont_cache:bool -> Unix.file_descr -> t
+val create : ?dont_cache:bool -> ?alone:bool -> Unix.file_descr -> t
 (** With [dont_cache] (default [false]), transfers leave no pages in the page cache, and go through
-    the queue. Makes three system calls that do not block: [lseek(2)], [fcntl(2)] and [statx(2)]. *)
+    the queue. With [alone] (default [false]), nobody else has the open file until {!share} or a
+    fork. Makes three system calls that do not block: [preadv(2)] of no bytes, [fcntl(2)] and
+    [statx(2)]. *)
+
+val share : t -> unit
+(** From now on, others may have the open file, and wait at its current position: for a server, for
+    example. Until they have gone on, so do all calls at that position, which are not made in the
+    loop from now on. *)
 
 val descriptor : t -> Unix.file_descr
 val is_closed : t -> bool
@@ -26,7 +33,8 @@ val is_seekable : t -> bool
 
 val read : t -> name:string -> exact:bool -> memory -> int -> int -> pos:int -> int Lwt.t
 (** [read t ~name ~exact memory off len ~pos] reads what the page cache has at once, within
-    {!Dispatcher.spend}, and the rest through the queue. With [exact], a short read is continued
+    {!Dispatcher.spend}, and the rest through the queue; at the current position only if nobody else
+    has the open file. With [exact], a short read is continued
     until the end of the file. *)
 
 val write : t -> name:string -> exact:bool -> memory -> int -> int -> pos:int -> int Lwt.t
@@ -42,7 +50,8 @@ val run : t -> ?on_end:(unit -> unit) -> string -> Ringway.Operation.t -> (int -
 (** {!Promise.run} with an operation that does not depend on the current position. *)
 
 val seek : t -> int64 -> Unix.seek_command -> int64 Lwt.t
-(** [Unix.LargeFile.lseek] after all earlier operations at the current position have ended. *)
+(** [Unix.LargeFile.lseek] on a thread of Lwt, after all earlier operations at the current position
+    have ended. *)
 
 val small : string -> int64 -> int Lwt.t
 (** [small name position] is the position, as [Unix.lseek] returns it: fails with [EOVERFLOW] if

@@ -4,13 +4,14 @@ include Lwt_io
 
 type file = {
   fd : Unix.file_descr;
-  is_local : bool;
+  (* If it can be read without waiting. *)
+  page_cache : Page_cache.t option;
   transfer : Transfer.t;
   (* The result of the transfer that ended last, until a call returns it. *)
   mutable result : int option;
   (* Where input is read: explicit, so that a read that was cancelled does not skip data. Output is
      written at the position of the kernel, which [O_APPEND] needs. *)
-  mutable pos : int;
+  mutable pos : int64;
   (* Of the last write, if it failed. *)
   mutable unwritten : exn option;
   (* Final: an operation was lost with its queue, and may have taken effect. *)
@@ -29,12 +30,14 @@ let start file name operation ~bytes =
       file.result <- Some (if result = Dispatcher.in_parent then bytes else result))
 
 (* The result is negative if nothing could be read at once. *)
-let read_cached file buffer off len =
-  if file.is_local && Dispatcher.spend (Promise.dispatcher "read" "") len then begin
-    let n = Page_cache.read file.fd buffer ~off ~len ~pos:file.pos in
-    if n < -1 then -n - 1 else n
-  end
-  else -1
+let read_cached file buffer off len ~pos =
+  match file.page_cache with
+  | Some page_cache when Dispatcher.spend (Promise.dispatcher "read" "") len ->
+      let n = Page_cache.read page_cache buffer ~off ~len ~pos in
+      if n < -1 then -n - 1 else n
+  | Some _ | None -> -1
+
+let advance file n = file.pos <- Int64.add file.pos (Int64.of_int n)
 
 let rec read_file file buffer off len =
   if Transfer.is_running file.transfer then
@@ -42,19 +45,22 @@ let rec read_file file buffer off len =
        within the buffer. *)
     Transfer.wait file.transfer >>= fun () -> read_file file buffer off len
   else if Option.is_some file.lost then Lwt.fail (Option.get file.lost)
+    (* A program may seek there, but no file is that long. *)
+  else if file.pos > Int64.of_int max_int then Lwt.return 0
   else
-    let n = read_cached file buffer off len in
+    let pos = Int64.to_int file.pos in
+    let n = read_cached file buffer off len ~pos in
     if n >= 0 then begin
-      file.pos <- file.pos + n;
+      advance file n;
       Lwt.return n
     end
     else begin
       let again = -Operation.ecanceled in
-      start file "read" (Operation.read file.fd buffer ~off ~len ~pos:file.pos) ~bytes:again;
+      start file "read" (Operation.read file.fd buffer ~off ~len ~pos) ~bytes:again;
       Transfer.wait file.transfer >>= fun () ->
       match file.result with
       | Some n when n >= 0 ->
-          file.pos <- file.pos + n;
+          advance file n;
           Lwt.return n
       | Some result when result <> -Operation.ecanceled -> Promise.fail "read" "" result
       | Some _ | None -> read_file file buffer off len
@@ -74,7 +80,7 @@ let rec write_file file buffer off len =
           (Operation.write file.fd buffer ~off ~len ~pos:Operation.current_position)
           ~bytes:len;
         write_file file buffer off len
-    | Some result when result >= 0 ->
+    | Some result when result > 0 ->
         (* Also of a write that was cancelled: the data of the channel begins with the same
            bytes. *)
         file.result <- None;
@@ -84,15 +90,14 @@ let rec write_file file buffer off len =
         file.result <- None;
         write_file file buffer off len
     | Some result ->
-        let exn = Promise.exn "write" "" result in
+        (* A device that accepts no more bytes: the channel would write again for ever. *)
+        let exn =
+          if result = 0 then Unix.Unix_error (ENOSPC, "write", "")
+          else Promise.exn "write" "" result
+        in
         file.result <- None;
         file.unwritten <- Some exn;
         Lwt.fail exn
-
-let seek_end file offset =
-  let pos = Descriptor.seek_end file.fd offset in
-  file.seeking <- Lwt.catch (fun () -> pos >|= ignore) (fun _ -> Lwt.return_unit);
-  pos
 
 (* [Lwt_io.length] goes on with its second seek after the channel has been closed. *)
 let seek file offset command =
@@ -102,14 +107,13 @@ let seek file offset command =
   else
     let offset, command =
       match command with
-      | Unix.SEEK_CUR -> (Int64.add (Int64.of_int file.pos) offset, Unix.SEEK_SET)
+      | Unix.SEEK_CUR -> (Int64.add file.pos offset, Unix.SEEK_SET)
       | Unix.SEEK_SET | Unix.SEEK_END -> (offset, command)
     in
-    (match command with
-    | Unix.SEEK_END -> seek_end file offset
-    | SEEK_SET | SEEK_CUR -> Lwt.wrap (fun () -> Unix.LargeFile.lseek file.fd offset command))
-    >|= fun pos ->
-    file.pos <- Int64.to_int pos;
+    let sought = Descriptor.seek file.fd offset command in
+    file.seeking <- Lwt.catch (fun () -> sought >|= ignore) (fun _ -> Lwt.return_unit);
+    sought >|= fun pos ->
+    file.pos <- pos;
     pos
 
 let close_file file () =
@@ -123,10 +127,10 @@ let of_file (type m) ?buffer ~(mode : m mode) fd : file * m channel =
   let file =
     {
       fd;
-      is_local = Descriptor.is_local fd;
+      page_cache = Descriptor.page_cache fd;
       transfer = Transfer.create ();
       result = None;
-      pos = 0;
+      pos = 0L;
       unwritten = None;
       lost = None;
       seeking = Lwt.return_unit;

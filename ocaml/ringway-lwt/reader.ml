@@ -3,7 +3,8 @@ open Lwt.Infix
 
 type file = {
   fd : Unix.file_descr;
-  is_local : bool;
+  (* If it can be read without waiting. *)
+  page_cache : Page_cache.t option;
   (* Explicit, not the kernel's: a read that is cancelled after it has advanced the position would
      lose data. *)
   mutable pos : int;
@@ -80,11 +81,11 @@ let start_receive t fd =
 
 (* The result is negative if nothing could be read at once. *)
 let read_cached file buffer length =
-  if file.is_local && Dispatcher.spend (Promise.dispatcher "read" "") length then begin
-    let n = Page_cache.read file.fd buffer ~off:0 ~len:length ~pos:file.pos in
-    if n < -1 then -n - 1 else n
-  end
-  else -1
+  match file.page_cache with
+  | Some page_cache when Dispatcher.spend (Promise.dispatcher "read" "") length ->
+      let n = Page_cache.read page_cache buffer ~off:0 ~len:length ~pos:file.pos in
+      if n < -1 then -n - 1 else n
+  | Some _ | None -> -1
 
 (* A receive through Lwt, which takes no data if it is cancelled. *)
 let receive t receiving =
@@ -174,8 +175,8 @@ let read_at_once t take read_cached destination off len =
   else if buffered t > 0 then take t destination off len
   else
     match t.source with
-    | File file when file.is_local && can_bypass t len ->
-        let n = read_cached file.fd destination ~off ~len ~pos:file.pos in
+    | File ({ page_cache = Some page_cache; _ } as file) when can_bypass t len ->
+        let n = read_cached page_cache destination ~off ~len ~pos:file.pos in
         let n = if n < -1 then -n - 1 else n in
         if n > 0 then file.pos <- file.pos + n;
         n
@@ -332,7 +333,7 @@ let open_file ?(buffer_size = default_buffer_size) ?(flags = [ Unix.O_RDONLY; Un
   if buffer_size <= 0 then invalid_arg "Ringway_lwt.Reader: buffer_size is not positive";
   Descriptor.openfile path flags 0 >|= function
   | Seekable fd ->
-      let file = { fd; is_local = Descriptor.is_local fd; pos = 0 } in
+      let file = { fd; page_cache = Descriptor.page_cache fd; pos = 0 } in
       make buffer_size (File file) (fun () -> Descriptor.close fd)
   | Stream fd -> of_connection ~buffer_size fd
 

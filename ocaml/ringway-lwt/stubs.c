@@ -1,12 +1,14 @@
-/* The stubs of Clock, Dispatcher and Descriptor. */
+/* The stubs of Clock, Dispatcher, Descriptor and Handle. */
 #define _GNU_SOURCE
 #define CAML_NAME_SPACE
 #include <caml/mlvalues.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 
 intnat ringway_lwt_now(value unit)
@@ -31,9 +33,28 @@ static void count_fork(void)
 	atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
 }
 
+/* Counts them also in the parent. */
+static atomic_long forks;
+
+static void count_before_fork(void)
+{
+	atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
+}
+
 __attribute__((constructor)) static void watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, count_fork);
+	pthread_atfork(count_before_fork, NULL, count_fork);
+}
+
+intnat ringway_lwt_forks(value unit)
+{
+	(void)unit;
+	return (intnat)atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+value ringway_lwt_forks_byte(value unit)
+{
+	return Val_long(ringway_lwt_forks(unit));
 }
 
 intnat ringway_lwt_fork_generation(value unit)
@@ -99,4 +120,21 @@ value ringway_lwt_is_direct(value fd)
 	int flags = fcntl(Int_val(fd), F_GETFL);
 
 	return Val_bool(flags >= 0 && (flags & O_DIRECT) != 0);
+}
+
+/*
+ * Does an open file have a position? Unlike lseek(2), a read of nothing at an offset does not wait
+ * for whoever reads or writes at that position: it ends before, with EBADF if the descriptor is
+ * open for writing only, or for nothing.
+ */
+value ringway_lwt_has_position(value fd)
+{
+	int flags;
+
+	if (preadv(Int_val(fd), NULL, 0, 0) >= 0)
+		return Val_true;
+	if (errno != EBADF)
+		return Val_bool(errno != ESPIPE);
+	flags = fcntl(Int_val(fd), F_GETFL);
+	return Val_bool(flags >= 0 && (flags & O_PATH) == 0);
 }

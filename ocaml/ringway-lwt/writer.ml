@@ -53,10 +53,17 @@ let make buffer_size destination close_destination =
 let failure t = if t.aborted then Some closed_exn else t.error
 
 (* The first error is final, also one that leaves unknown whether the operation took effect. *)
+let record_exn t exn = if Option.is_none t.error then t.error <- Some exn
+
 let record_error t name result =
   let was_not_performed = result = -Operation.ecanceled || result = Dispatcher.in_parent in
-  if result < 0 && (not was_not_performed) && Option.is_none t.error then
-    t.error <- Some (Promise.exn name "" result)
+  if result < 0 && not was_not_performed then record_exn t (Promise.exn name "" result)
+
+(* A device that accepts no more bytes: to write again would have no end. *)
+let no_space = Unix.Unix_error (Unix.ENOSPC, "write", "")
+
+(* [n] bytes of some have been written. *)
+let record_written t written n = if n = 0 then record_exn t no_space else written n
 
 let start_write t buffer off len written =
   let len = min len max_write in
@@ -70,7 +77,7 @@ let start_write t buffer off len written =
         Operation.socket (write (Lwt_unix.unix_file_descr fd))
   in
   Transfer.start t.transfer operation (fun result ->
-      if result >= 0 then written result
+      if result >= 0 then record_written t written result
       else if result = Dispatcher.in_parent then written len
       else record_error t "write" result)
 
@@ -83,12 +90,12 @@ let write_some t wait buffer off len written =
       Lwt.try_bind
         (fun () -> t.sending)
         (fun n ->
-          written n;
+          record_written t written n;
           Lwt.return_unit)
         (fun exn ->
           if t.aborted then Lwt.fail closed_exn
           else begin
-            if exn <> Lwt.Canceled && Option.is_none t.error then t.error <- Some exn;
+            if exn <> Lwt.Canceled then record_exn t exn;
             Lwt.fail exn
           end)
   | File _ | Connection _ ->

@@ -10,7 +10,8 @@
     A writer serves one call at a time: concurrent calls wait for their turn, in order.
 
     {b Errors.} The first error of the system is final: every later call but {!close} fails with it
-    too, since what follows a gap is not written. It is a [Unix.Unix_error] with the errno.
+    too, since what follows a gap is not written. It is a [Unix.Unix_error] with the errno: [ENOSPC]
+    also for a device that accepts no more bytes without an error.
 
     {b Cancelling} a promise of a writer rejects it. What it had added to the buffer stays there and
     is written once.

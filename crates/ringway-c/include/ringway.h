@@ -354,6 +354,37 @@ int ringway_multi_read(struct ringway_queue *queue, struct ringway_range *ranges
 int ringway_warm(struct ringway_queue *queue, struct ringway_range *ranges, size_t count);
 
 
+/* ---- Reading what is cached ----------------------------------------------------------------- */
+
+/* What is known of an open file, for ringway_read_now(). */
+struct ringway_file;
+
+/*
+ * Makes one. Do not use it after you have closed the descriptor. It makes no system call, and its
+ * functions may be called on any thread, with or without a queue.
+ */
+int ringway_file_create(int fd, struct ringway_file **file);
+
+/* Frees it, and does not close the descriptor. Does nothing if it is NULL. */
+void ringway_file_destroy(struct ringway_file *file);
+
+/*
+ * Reads from the page cache only, without waiting for a device or a file system's journal. Returns
+ * the number of bytes, which may be less than is cached; 0 only at the end of the file, or if
+ * `length` is 0; or -EAGAIN: push a read, since nothing is cached, or the file cannot be read this
+ * way or at all. At RINGWAY_CURRENT_POSITION it waits while another thread or process that has the
+ * same open file reads or writes there: try that only if nobody else has it.
+ */
+int64_t ringway_read_now(const struct ringway_file *file, void *buf, size_t length,
+                         uint64_t offset);
+
+/*
+ * Call it after each write of the file. The next read may then have to change the access time,
+ * which can wait for the file system's journal, and ringway_read_now() returns -EAGAIN.
+ */
+void ringway_note_written(const struct ringway_file *file);
+
+
 /* ---- Event loops ---------------------------------------------------------------------------- */
 
 /*

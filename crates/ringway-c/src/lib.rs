@@ -16,6 +16,7 @@ mod opcode;
 mod operation;
 mod options;
 mod queue_handle;
+mod read_now;
 mod records;
 mod registration;
 mod waited_reads;

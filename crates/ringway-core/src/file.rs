@@ -316,14 +316,28 @@ fn mode(fd: RawFd) -> Option<u32> {
 /// terminal, nor of a file that is opened as a stream (FUSE, some below `/proc`).
 pub(crate) fn has_offsets(fd: RawFd) -> bool {
     #[cfg(unix)]
-    // SAFETY: the call takes numbers, and changes nothing. It asks no server.
-    return Traits::of(fd).kind == FileKind::Storage
-        && unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) } >= 0;
+    return Traits::of(fd).kind == FileKind::Storage && has_positions(fd);
     #[cfg(windows)]
     {
         let _ = fd;
         false
     }
+}
+
+/// Whether the descriptor of storage, which is open, has positions. Asks no server. Unlike
+/// `lseek(2)`, it does not wait for whoever reads or writes at the current position: a read of
+/// nothing at an offset ends before, with EBADF if the descriptor is open for writing only.
+#[cfg(ringway_linux)]
+fn has_positions(fd: RawFd) -> bool {
+    // SAFETY: there are no buffers.
+    let result = unsafe { libc::preadv64(fd, std::ptr::null(), 0, 0) };
+    result >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESPIPE)
+}
+
+#[cfg(all(unix, not(ringway_linux)))]
+fn has_positions(fd: RawFd) -> bool {
+    // SAFETY: the call takes numbers, and changes nothing.
+    unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) >= 0 }
 }
 
 /// The placement of a bare descriptor that has these traits.
@@ -780,6 +794,13 @@ impl File {
         self.is_for_ring() && self.inner.submit_waits.try_may_wait(self.fd())
     }
 
+    /// Bytes of the file were written with something else than this value. The next read of the
+    /// file may have to change its access time, and [`read_now`](Self::read_now) then leaves it to
+    /// a queue. Without the call, a write may go unnoticed for a tick of the kernel's clock.
+    pub fn note_written(&self) {
+        self.note_completed(true);
+    }
+
     /// The request queue of the file's device. Does not wait.
     #[inline]
     pub(crate) fn request_queue(&self) -> Option<&RequestQueue> {
@@ -1009,6 +1030,23 @@ mod tests {
         let discarded = file();
         discarded.discard();
         assert!(discarded.into_last_fd().is_none());
+    }
+
+    #[cfg(ringway_linux)]
+    #[test]
+    fn what_has_positions() {
+        use std::os::fd::AsRawFd;
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let (read, written) = (std::fs::File::open(&path).unwrap(), path.as_file());
+        let only_written = std::fs::File::options().write(true).open(&path).unwrap();
+        let dir = std::fs::File::open("/").unwrap();
+        for file in [&read, written, &only_written, &dir] {
+            assert!(has_positions(file.as_raw_fd()) && has_offsets(file.as_raw_fd()));
+        }
+        let (end, other) = std::io::pipe().unwrap();
+        for fd in [end.as_raw_fd(), other.as_raw_fd()] {
+            assert!(!has_positions(fd) && !has_offsets(fd));
+        }
     }
 
     #[test]

@@ -43,6 +43,13 @@ let without_cache () =
     ()
   done
 
+(* The first read after a write changes the access time, which needs the queue; and later than the
+   write, by a tick of the kernel's clock. *)
+let settle file =
+  let* () = Lwt_unix.sleep 0.02 in
+  let* (_ : int) = File.pread_bytes file (Bytes.create 1) ~pos:0 0 1 in
+  Lwt_unix.sleep 0.02
+
 (* Each case of reading runs twice: from the page cache and through the queue. *)
 let both_ways f () =
   let* () = f ignore in
@@ -53,6 +60,7 @@ let both_ways f () =
 let reading prepare =
   with_text "reading" "0123456789" (fun file ->
       let buffer = Buffer.of_string "abcdef" and bytes = Bytes.of_string "abcdef" in
+      let* () = settle file in
       prepare ();
       let* n = File.pread file buffer ~pos:2 1 3 in
       Alcotest.(check (pair int string)) "pread" (3, "a234ef") (n, Buffer.to_string buffer);
@@ -82,6 +90,42 @@ let reading prepare =
       let* position = File.lseek file 0 SEEK_CUR in
       Alcotest.(check int) "all were read" 10 position;
       Lwt.return_unit)
+
+(* The kernel lets one thread at a time use the position of an open file: the loop would wait for
+   others who have it. *)
+let shared_position () =
+  with_text "shared" "0123456789" (fun file ->
+      let bytes = Bytes.create 4 in
+      let* () = settle file in
+      let at_once read =
+        let reading = read () in
+        let is_at_once = Lwt.state reading <> Lwt.Sleep in
+        let* n = reading in
+        Alcotest.(check int) "read" 2 n;
+        Lwt.return is_at_once
+      in
+      let at_offset () = at_once (fun () -> File.pread_bytes file bytes ~pos:0 0 2) in
+      let at_position () = at_once (fun () -> File.read_bytes file bytes 0 2) in
+      let* cached = at_offset () in
+      if not cached then Way.skip "this file system does not report what is cached";
+      let* alone = at_position () in
+      Alcotest.(check bool) "nobody else has it" cached alone;
+      Limits.in_child ignore;
+      let* forked = at_position () in
+      Alcotest.(check bool) "after a fork" false forked;
+      let* other = File.openfile (path "shared") [ O_RDONLY ] 0 in
+      let read () = at_once (fun () -> File.read_bytes other bytes 0 2) in
+      let* alone = read () in
+      Alcotest.(check bool) "another one" cached alone;
+      let fd = File.unix_file_descr other in
+      let* shared = read () in
+      Alcotest.(check bool) "its descriptor is known" false shared;
+      let borrowed = File.of_unix_file_descr fd in
+      let* shared = at_once (fun () -> File.read_bytes borrowed bytes 0 2) in
+      Alcotest.(check bool) "others have it" false shared;
+      let* cached_still = at_offset () in
+      Alcotest.(check bool) "at an offset" cached cached_still;
+      File.close other)
 
 let writing () =
   with_text "writing" "" (fun file ->
@@ -266,6 +310,7 @@ let half_cached () =
               Lwt.return_unit
             end
         in
+        let* () = settle file in
         let* () = half "pread" (fun () -> File.pread_bytes file bytes ~pos:0 0 length) 100 in
         half "read" (fun () -> File.read_bytes file bytes 0 length) 100)
 
@@ -273,6 +318,7 @@ let ranges prepare =
   with_text "ranges" "0123456789" (fun file ->
       let buffer = Buffer.of_string "----------" in
       let range pos off len = { File.pos; buffer; off; len } in
+      let* () = settle file in
       prepare ();
       let* results =
         File.read_ranges file
@@ -590,6 +636,7 @@ let () =
   Way.run "file"
     [
       ("reading", Way.lwt (both_ways reading));
+      ("a position that others have", Way.lwt shared_position);
       ("writing", Way.lwt writing);
       ("bounds", Way.lwt bounds);
       ("concurrent reads at the position", Way.lwt (both_ways concurrent));

@@ -175,6 +175,27 @@ let unix_functions path =
   Alcotest.(check int) "position" 3 position;
   Ringway_lwt.Unix.close fd
 
+(* While a write at its position waits for the server, also for others who have the open file. *)
+let held_position path =
+  let fd = Unix.openfile path [ O_RDWR; O_CLOEXEC ] 0 in
+  let other = Unix.dup ~cloexec:true fd in
+  let writer = Thread.create (fun () -> ignore (Unix.write_substring fd "c" 0 1)) () in
+  (* Its position is taken. *)
+  let* () = Lwt_unix.sleep 0.1 in
+  let channel = Ringway_lwt.Unix.of_unix_file_descr ~blocking:true ~set_flags:false other in
+  let file = File.of_unix_file_descr (Unix.dup ~cloexec:true fd) in
+  let* position = File.lseek file 3 SEEK_SET in
+  Alcotest.(check int) "set" 3 position;
+  let* position = Ringway_lwt.Unix.lseek channel 1 SEEK_CUR in
+  Alcotest.(check int) "moved" 4 position;
+  let bytes = Bytes.create 2 in
+  let* n = File.read_bytes file bytes 0 2 in
+  Alcotest.(check (pair int string)) "read" (2, "en") (n, Bytes.to_string bytes);
+  Thread.join writer;
+  Unix.close fd;
+  let* () = File.close file in
+  Ringway_lwt.Unix.close channel
+
 let channels path =
   let* length = Io.with_file ~mode:Input path Io.length in
   Alcotest.(check int64) "length" 8L length;
@@ -211,6 +232,43 @@ let close_during_length mount path =
   Lwt.return_unit
 
 (* ---- Transfers ------------------------------------------------------------------------------ *)
+
+(* A device that accepts no more bytes, without an error. *)
+let nothing_written mount path =
+  Hostile.set mount "file direct on";
+  Hostile.set mount "file write short 0";
+  let no_space = "write: No space left on device" in
+  let check name writer =
+    let* () = Writer.write writer "text" in
+    let* result = outcome (Writer.flush writer) in
+    Alcotest.(check string) (name ^ ": flush") no_space result;
+    let* result = outcome (Writer.write writer "more") in
+    Alcotest.(check string) (name ^ ": final") no_space result;
+    Writer.abort writer
+  in
+  let large name writer =
+    let* result = outcome (Writer.write_buffer writer (Buffer.create 100_000)) in
+    Alcotest.(check string) (name ^ ": write_buffer") no_space result;
+    Writer.abort writer
+  in
+  let file () = Writer.open_file ~flags:[ O_WRONLY; O_CLOEXEC ] path in
+  let connection () =
+    let fd = Unix.openfile path [ O_WRONLY; O_CLOEXEC ] 0 in
+    Writer.of_connection (Lwt_unix.of_unix_file_descr ~blocking:true ~set_flags:false fd)
+  in
+  let* writer = file () in
+  let* () = check "file" writer in
+  let* writer = file () in
+  let* () = large "file" writer in
+  let* () = check "connection" (connection ()) in
+  let* () = large "connection" (connection ()) in
+  let* channel = Io.open_file ~flags:[ O_WRONLY; O_CLOEXEC ] ~mode:Output path in
+  let* () = Io.write channel "text" in
+  let* result = outcome (Io.flush channel) in
+  Alcotest.(check string) "channel" no_space result;
+  let* (_ : string) = outcome (Io.abort channel) in
+  Hostile.set mount "clear";
+  Lwt.return_unit
 
 let contents = String.init 100_000 (fun i -> Char.chr ((i * 7919 / 13) land 255))
 
@@ -341,7 +399,9 @@ let () =
        case "a slow getattr, File" (does_not_wait "File" [ slow "getattr" ] file_functions);
        case "a slow getattr, Unix" (does_not_wait "Unix" [ slow "getattr" ] unix_functions);
        case "a slow getattr, Io" (does_not_wait "Io" [ slow "getattr" ] channels);
+       case "a held position" (does_not_wait "position" [ slow "write" ] held_position);
        case "close during length" close_during_length;
+       case "nothing is written" nothing_written;
        case ~contents "odd sizes" odd_sizes;
        case "slow closes of late opens"
          (does_not_wait "late opens" [ slow "open"; slow "flush" ] late_opens);

@@ -380,6 +380,31 @@ let longest_name () =
   Io.with_atomic_file path (fun channel -> Io.write channel "contents") >|= fun () ->
   check string "contents" "contents" (file_contents path)
 
+(* An int has no such position. On tmpfs, a file may have it. *)
+let far_position () =
+  let directory = "/dev/shm" in
+  if not (Sys.file_exists directory) then begin
+    print_endline "skipped: no /dev/shm";
+    Lwt.return_unit
+  end
+  else begin
+    let path = Filename.temp_file ~temp_dir:directory "ringway_io" "" in
+    write_file path "text";
+    let far = Int64.add (Int64.shift_left 1L 62) 5L in
+    Lwt.finalize
+      (fun () ->
+        Io.with_file ~mode:Input path (fun channel ->
+            Io.set_position channel far >>= fun () ->
+            Io.read_char_opt channel >>= fun char ->
+            Alcotest.(check (option char)) "the end" None char;
+            Alcotest.(check int64) "position" far (Io.position channel);
+            Io.set_position channel 1L >>= fun () ->
+            Io.read channel >|= Alcotest.(check string) "the rest" "ext"))
+      (fun () ->
+        Sys.remove path;
+        Lwt.return_unit)
+  end
+
 let tests =
   [
     same_traces "input channels as Lwt_io's" input_calls Lwt_io.Input;
@@ -387,6 +412,7 @@ let tests =
     test_no_leak "errors as Lwt_io's" same_errors;
     test_no_leak "a buffer that is too small" small_buffer;
     test_no_leak "whole files" whole_files;
+    test_no_leak "a position that is no int" far_position;
     test "a stream that is forgotten is closed" forgotten_stream;
     test "a channel that is forgotten is flushed" forgotten_channel;
     test_no_leak "temporary files" temp_files;

@@ -234,9 +234,11 @@ let arguments () =
       (fun () -> Operation.with_timeout (-1) Operation.nop);
     ];
   invalid "Stat" (fun () -> Stat.stats b);
-  invalid "Page_cache" (fun () -> Page_cache.read fd b ~off:5 ~len:6 ~pos:0);
-  invalid "Page_cache" (fun () -> Page_cache.read_bytes fd (Bytes.create 3) ~off:0 ~len:4 ~pos:0);
-  invalid "Page_cache" (fun () -> Page_cache.read fd b ~off:0 ~len:1 ~pos:(-2));
+  let file = Page_cache.create fd in
+  invalid "Page_cache" (fun () -> Page_cache.read file b ~off:5 ~len:6 ~pos:0);
+  invalid "Page_cache" (fun () -> Page_cache.read_bytes file (Bytes.create 3) ~off:0 ~len:4 ~pos:0);
+  invalid "Page_cache" (fun () -> Page_cache.read file b ~off:0 ~len:1 ~pos:(-2));
+  invalid "Page_cache" (fun () -> Page_cache.create (Obj.magic (-1)));
   invalid "Completions" (fun () -> Queue.Completions.create 0);
   invalid "Completions" (fun () -> Queue.Completions.op (Queue.Completions.create 3) 3);
   invalid "Completions" (fun () -> Queue.Completions.result (Queue.Completions.create 3) (-1));
@@ -247,21 +249,38 @@ let arguments () =
       ("timeout", Operation.timeout 1); ("mkdir", Operation.mkdir "x" ~perm:0);
     ]
 
+(* The read after a write has changed the access time, a tick of the kernel's clock later. *)
+let settle fd =
+  Unix.sleepf 0.02;
+  ignore (Unix.lseek fd 0 SEEK_SET);
+  check_int "settle" 1 (Unix.read fd (Bytes.create 1) 0 1);
+  Unix.sleepf 0.02
+
 let page_cache () =
   with_file (String.init 10000 (fun i -> Char.chr (i land 255))) @@ fun fd ->
+  settle fd;
   let b = Buffer.create 10000 in
+  let file = Page_cache.create fd in
   let expected from n = String.init n (fun i -> Char.chr ((from + i) land 255)) in
-  check_int "whole" 100 (Page_cache.read fd b ~off:50 ~len:100 ~pos:1000);
+  check_int "whole" 100 (Page_cache.read file b ~off:50 ~len:100 ~pos:1000);
   check_bool "bytes" true (Buffer.to_string (Buffer.sub b 50 100) = expected 1000 100);
-  check_int "to the end" 10 (Page_cache.read fd b ~off:0 ~len:100 ~pos:9990);
-  check_int "at the end" 0 (Page_cache.read fd b ~off:0 ~len:100 ~pos:10000);
+  let to_end = if System.end_is_unknown () then -11 else 10 in
+  check_int "to the end" to_end (Page_cache.read file b ~off:0 ~len:100 ~pos:9990);
+  let at_end = if System.end_is_unknown () then -1 else 0 in
+  check_int "at the end" at_end (Page_cache.read file b ~off:0 ~len:100 ~pos:10000);
   let bytes = Bytes.create 200 in
   ignore (Unix.lseek fd 300 SEEK_SET);
   let pos = Operation.current_position in
-  check_int "current position" 200 (Page_cache.read_bytes fd bytes ~off:0 ~len:200 ~pos);
+  check_int "current position" 200 (Page_cache.read_bytes file bytes ~off:0 ~len:200 ~pos);
   check_bool "bytes" true (Bytes.to_string bytes = expected 300 200);
   check_int "advanced" 500 (Unix.lseek fd 0 SEEK_CUR);
-  let bad = Operation.descriptor_of_result 1_000_000 in
+  if System.changes_access_times fd then begin
+    (* The next read waits for the journal while a commit is under way. *)
+    check_int "a write" 1 (Unix.single_write_substring fd "x" 0 1);
+    Page_cache.note_written file;
+    check_int "needs a queue" (-1) (Page_cache.read file b ~off:0 ~len:1 ~pos:0)
+  end;
+  let bad = Page_cache.create (Operation.descriptor_of_result 1_000_000) in
   check_int "bad descriptor: no bytes" (-1) (Page_cache.read bad b ~off:0 ~len:1 ~pos:0)
 
 (* ---- The queue ---- *)

@@ -6,6 +6,8 @@ use super::{
     call_with_flags,
 };
 use crate::file::CachedReadCall;
+#[cfg(ringway_linux)]
+use crate::lookup::Lookup;
 use crate::page_scan::RUN;
 use crate::sys::{RawFd, libc};
 use crate::{Buffer, File, SpareCapacity};
@@ -155,8 +157,9 @@ impl File {
     /// end of the file.
     ///
     /// `None` means that not all bytes are cached, or that the file cannot be read this way or at
-    /// all; the contents of `bytes` are then unspecified. Push the read as usual. Copying blocks
-    /// the caller, at about 10 GB/s.
+    /// all; the contents of `bytes` are then unspecified. Push the read as usual. A read that gets
+    /// to the end of the file is `None` too on kernels 5.9 and 5.10, which report the end also
+    /// where bytes are not cached. Copying blocks the caller, at about 10 GB/s.
     ///
     /// ```
     /// # use ringway_core::File;
@@ -195,6 +198,60 @@ impl File {
         Some(read)
     }
 
+    /// As [`read_now`](Self::read_now), for as many bytes as one call reads, also at the current
+    /// position, which advances by them. Only `Some(0)` means the end of the file, or that `bytes`
+    /// is empty.
+    ///
+    /// At the current position it waits while another thread or process that has the same open file
+    /// reads or writes there: try it only if nobody else has it.
+    ///
+    /// ```
+    /// # use ringway_core::File;
+    /// # fn main() -> std::io::Result<()> {
+    /// let file = File::open("/etc/passwd")?;
+    /// let cached = file.read_some_now(&mut [0; 16], 0);
+    /// assert!(cached.is_none_or(|read| read <= 16));
+    /// # Ok(()) }
+    /// ```
+    pub fn read_some_now(&self, bytes: &mut [u8], position: impl Into<Position>) -> Option<usize> {
+        let (buf, len, offset) = (bytes.as_mut_ptr(), bytes.len(), position.into().raw());
+        let call = self.call_for_now(RwFlags::NONE)?;
+        if len == 0 {
+            return Some(0);
+        }
+        // The read ends before this call returns, and until then nothing else uses the memory.
+        let raw = Read { fd: self.fd(), buf, len, offset, flags: RwFlags::NONE };
+        loop {
+            match self.result_now(call, raw)? {
+                INTERRUPTED => {}
+                read => return Some(usize::try_from(read).ok()?.min(len)),
+            }
+        }
+    }
+
+    /// The call that reads with these flags without waiting.
+    fn call_for_now(&self, flags: RwFlags) -> Option<CachedReadCall> {
+        // (A try on a stream could take bytes, and they would be lost.)
+        let call = self.cached_reads().filter(|_| self.is_storage())?;
+        // With flags, the file system is asked whether it supports them.
+        Some(if flags == RwFlags::NONE { call } else { CachedReadCall::Nowait })
+    }
+
+    /// The result of a read of bytes that are cached: 0 only at the end of the file.
+    fn result_now(&self, call: CachedReadCall, raw: Read) -> Option<i64> {
+        match call {
+            CachedReadCall::Nowait => raw.try_call().filter(|read| *read != 0 || zero_is_end()),
+            CachedReadCall::Plain => Some(raw.call()),
+            #[cfg(ringway_linux)]
+            CachedReadCall::Resident if raw.offset > i64::MAX as u64 => None,
+            #[cfg(ringway_linux)]
+            CachedReadCall::Resident => match self.resident_len(raw.offset, raw.len)? {
+                0 => Some(0),
+                len => Some(Read { len, ..raw }.call()),
+            },
+        }
+    }
+
     /// Reads into memory that only the caller uses.
     fn read_raw_now(
         &self,
@@ -203,13 +260,8 @@ impl File {
         offset: u64,
         mut flags: RwFlags,
     ) -> Option<usize> {
-        // (A try on a stream could take bytes, and they would be lost.)
-        let mut call = self.cached_reads().filter(|_| self.is_storage())?;
         self.without_refused(&mut flags);
-        if flags != RwFlags::NONE {
-            // The file system is asked whether it supports them.
-            call = CachedReadCall::Nowait;
-        }
+        let call = self.call_for_now(flags)?;
         let mut read = 0;
         // A short result may mean the end of the file or of the cached part, and kernels before
         // 5.11 stop short without a reason. The next call decides: at the end of the file it
@@ -224,16 +276,7 @@ impl File {
                 offset: at,
                 flags,
             };
-            let result = match call {
-                CachedReadCall::Nowait => raw.try_call()?,
-                CachedReadCall::Plain => raw.call(),
-                #[cfg(ringway_linux)]
-                CachedReadCall::Resident => match self.resident_len(at, raw.len)? {
-                    0 => break,
-                    len => Read { len, ..raw }.call(),
-                },
-            };
-            match result {
+            match self.result_now(call, raw)? {
                 0 => break,
                 INTERRUPTED => {}
                 // (A driver with a fault may count more bytes than there is room for.)
@@ -242,6 +285,25 @@ impl File {
         }
         Some(read)
     }
+}
+
+/// Whether a result of 0 of a read with `RWF_NOWAIT` means the end of the file.
+#[cfg(ringway_linux)]
+fn zero_is_end() -> bool {
+    static IS_END: Lookup<bool> = Lookup::new();
+    *IS_END.get_or_look_up(|| zero_is_end_on(&crate::sys::kernel_release()))
+}
+
+/// Kernels 5.9 and 5.10 also return 0 where the next page is not cached (preadv2(2), "BUGS").
+#[cfg(ringway_linux)]
+fn zero_is_end_on(release: &str) -> bool {
+    use crate::sys::is_since;
+    !is_since((5, 9), release) || is_since((5, 11), release)
+}
+
+#[cfg(not(ringway_linux))]
+fn zero_is_end() -> bool {
+    true
 }
 
 /// The call was interrupted by a signal.
@@ -351,6 +413,26 @@ mod linux {
         fn iocb(&self) -> Option<Iocb> {
             let memory = (self.buf as u64, self.len);
             transfer_iocb(kaio::IOCB_CMD_PREAD, self.fd, memory, self.offset, self.flags)
+        }
+    }
+}
+
+#[cfg(all(test, ringway_linux))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_on_which_0_is_not_the_end() {
+        for (release, expected) in [
+            ("5.8.18", true),
+            ("5.9.0-5-amd64", false),
+            ("5.10.0-46-cloud-amd64", false),
+            ("5.11.0", true),
+            ("4.18.0-553.el8_10.x86_64", true),
+            ("6.12.118", true),
+            ("", true),
+        ] {
+            assert_eq!(zero_is_end_on(release), expected, "{release}");
         }
     }
 }

@@ -108,3 +108,13 @@ pub(crate) fn kernel_release() -> String {
     // function.
     unsafe { std::ffi::CStr::from_ptr(name.release.as_ptr()) }.to_string_lossy().into_owned()
 }
+
+/// Whether the release is of this version of the kernel or of a later one.
+#[cfg(ringway_linux)]
+pub(crate) fn is_since(version: (u32, u32), release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= version,
+        _ => false,
+    }
+}

@@ -10,7 +10,7 @@
 
 use crate::fork::OwnerProcess;
 use crate::lookup::Lookup;
-use crate::sys::kernel_release;
+use crate::sys::{is_since, kernel_release};
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 use std::cell::Cell;
@@ -164,15 +164,6 @@ fn now() -> u32 {
     // SAFETY: `time` is valid for writes for the length of the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     (time.tv_sec as u32).wrapping_mul(1_000_000).wrapping_add((time.tv_nsec / 1000) as u32)
-}
-
-/// Whether the release is of this kernel or of a later one.
-fn is_since(kernel: (u32, u32), release: &str) -> bool {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= kernel,
-        _ => false,
-    }
 }
 
 #[cfg(test)]

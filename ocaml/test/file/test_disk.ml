@@ -1,0 +1,139 @@
+(* A disk whose writes are slow, while another thread syncs all the time: a commit of ext4's journal
+   keeps whoever changes an inode waiting, and the first read after a write changes the access time.
+   The loop goes on. *)
+
+module System = Unix
+open Lwt.Infix
+open Ringway_lwt
+module Unix = System
+
+let ( let* ) = Lwt.bind
+
+(* Of each write of the disk, and how long the loop may stand still, in seconds. *)
+let slow = 1.2
+let longest_pause = 0.6
+
+let command words = Sys.command (Filename.quote_command (List.hd words) (List.tl words)) = 0
+
+(* An ext4 file system on a loop device whose image is in a hostile file system. *)
+let with_disk f =
+  Hostile.with_mount (fun hostile ->
+      let image = Filename.concat hostile "image" in
+      let fd = Unix.openfile image [ O_WRONLY; O_CREAT; O_CLOEXEC ] 0o600 in
+      Unix.ftruncate fd (64 * 1024 * 1024);
+      Unix.close fd;
+      let disk = Filename.concat Way.directory "disk" in
+      if not (Sys.file_exists disk) then Unix.mkdir disk 0o755;
+      if
+        command [ "mkfs.ext4"; "-q"; "-F"; image ]
+        && command [ "mount"; "-o"; "loop,relatime"; image; disk ]
+      then
+        Fun.protect
+          ~finally:(fun () ->
+            Hostile.set hostile "clear";
+            (* Lazily: what was closed late may still be in use. *)
+            ignore (command [ "umount"; "--lazy"; disk ]))
+          (fun () -> f hostile disk)
+      else Way.skip "no ext4 on a loop device here")
+
+let sync_forever path over =
+  let rec go size =
+    if not !over then begin
+      let fd = Unix.openfile path [ O_WRONLY; O_CREAT; O_CLOEXEC ] 0o600 in
+      Unix.ftruncate fd (4096 * (1 + (size land 7)));
+      Unix.fsync fd;
+      Unix.close fd;
+      go (size + 1)
+    end
+  in
+  go 0
+
+(* The longest time in which the loop has not run while [f] works. *)
+let pause_of f =
+  let longest = ref 0. and ended = ref false in
+  let rec tick last =
+    if !ended then Lwt.return_unit
+    else
+      let* () = Lwt_unix.sleep 0.01 in
+      let now = Unix.gettimeofday () in
+      longest := Float.max !longest (now -. last);
+      tick now
+  in
+  let ticking = tick (Unix.gettimeofday ()) in
+  let* () = f () in
+  ended := true;
+  let* () = ticking in
+  Lwt.return !longest
+
+(* Ways to read the first byte. *)
+let reads path =
+  let byte = Bytes.create 1 in
+  let* file = File.openfile path [ O_RDONLY ] 0 in
+  let* fd = Ringway_lwt.Unix.openfile path [ O_RDONLY; O_CLOEXEC ] 0 in
+  Lwt.return
+    [
+      ("File", fun () -> File.pread_bytes file byte ~pos:0 0 1);
+      ("Unix", fun () -> Ringway_lwt.Unix.pread fd byte ~file_offset:0 0 1);
+      ( "Reader",
+        fun () ->
+          Reader.with_file path (fun reader ->
+              Reader.read reader byte >|= function `Ok n -> n | `Eof -> 0) );
+      ( "Io",
+        fun () -> Io.with_file ~mode:Input path (fun channel -> Io.read_into channel byte 0 1) );
+    ]
+
+let does_not_wait hostile disk () =
+  let path = Filename.concat disk "file" in
+  let* writer = File.openfile path [ O_RDWR; O_CREAT ] 0o600 in
+  let* () = File.write_exactly_string writer (String.make 65_536 'a') 0 65_536 in
+  let* () = File.fsync writer in
+  let* reads = reads path in
+  Hostile.set hostile (Printf.sprintf "image write delay %.0f" (slow *. 1000.));
+  let over = ref false in
+  let syncs = Thread.create (fun () -> sync_forever (Filename.concat disk "synced") over) () in
+  let check (name, read) =
+    let rec rounds n =
+      if n = 0 then Lwt.return_unit
+      else
+        (* The next read has to change the access time. *)
+        let* (_ : int) = File.pwrite_string writer "b" ~pos:0 0 1 in
+        let* () = Lwt_unix.sleep (0.04 +. (0.13 *. float_of_int n)) in
+        let* (_ : int) = read () in
+        rounds (n - 1)
+    in
+    let* longest = pause_of (fun () -> rounds 4) in
+    Printf.printf "%s: %.3f s\n%!" name longest;
+    Lwt.return (name, longest)
+  in
+  let* measured = Lwt_list.map_s check reads in
+  over := true;
+  Hostile.set hostile "clear";
+  let* () = Lwt_unix.sleep 0.1 in
+  Thread.join syncs;
+  List.iter
+    (fun (name, longest) ->
+      Alcotest.(check bool) (name ^ ": the loop goes on") true (longest < longest_pause))
+    measured;
+  File.close writer
+
+(* What is mounted here ends with this process, however it ends: programs that look at all mounts
+   would wait for a disk without its server. *)
+let own_mounts () =
+  let variable = "RINGWAY_TEST_OWN_MOUNTS" in
+  Sys.getenv_opt variable <> None
+  || command [ "sh"; "-c"; "unshare --mount true 2>/dev/null" ]
+     && begin
+          Unix.putenv variable "1";
+          Unix.execvp "unshare"
+            (Array.append [| "unshare"; "--mount"; Sys.executable_name |]
+               (Array.sub Sys.argv 1 (Array.length Sys.argv - 1)))
+        end
+
+let () =
+  if own_mounts () then
+    Way.run "disk"
+      [
+        ( "cached reads while the journal commits",
+          fun () -> with_disk (fun hostile disk -> Way.lwt (does_not_wait hostile disk) ()) );
+      ]
+  else Way.skip "no mount namespace of our own"
