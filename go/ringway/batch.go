@@ -159,7 +159,7 @@ func (f *File) appendBatch(ctx context.Context, batch []Transfer) {
 	f.position.Lock()
 	defer f.position.Unlock()
 	if f.storage && f.engine.closed.Load() {
-		f.failRest(batch, ErrEngineClosed)
+		f.failRest(opWrite, batch, ErrEngineClosed)
 		return
 	}
 	if f.appendVectored(ctx, batch) {
@@ -169,13 +169,17 @@ func (f *File) appendBatch(ctx context.Context, batch []Transfer) {
 	for i := range batch {
 		total += len(batch[i].P)
 	}
-	buffer := f.engine.borrow(total)
+	buffer, err := f.engine.borrow(total)
+	if err != nil {
+		f.failRest(opWrite, batch, err)
+		return
+	}
 	defer buffer.release()
 	at := 0
 	for i := range batch {
 		at += copy(buffer.memory[at:], batch[i].P)
 	}
-	n, err := 0, error(nil)
+	n := 0
 	if f.storage {
 		n, err = f.writeHere(ctx, buffer.memory[:total])
 	} else {
@@ -183,7 +187,7 @@ func (f *File) appendBatch(ctx context.Context, batch []Transfer) {
 	}
 	setWritten(batch, n)
 	if err != nil {
-		f.failRest(batch, err)
+		f.failRest(opWrite, batch, err)
 	}
 }
 
@@ -195,11 +199,11 @@ func setWritten(batch []Transfer, n int) {
 	}
 }
 
-// failRest sets the error of the writes that are not complete.
-func (f *File) failRest(batch []Transfer, err error) {
+// failRest sets the error of the transfers that are not complete.
+func (f *File) failRest(op opcode, batch []Transfer, err error) {
 	for i := range batch {
 		if t := &batch[i]; t.N < len(t.P) {
-			t.Err = f.fail("write", err)
+			t.Err = f.fail(op.pathOp(), err)
 		}
 	}
 }
@@ -242,7 +246,11 @@ func (f *File) detachBatch(ctx context.Context, op opcode, batch []Transfer,
 	for i := range batch {
 		size += wholePages(len(batch[i].P) - batch[i].N)
 	}
-	buffer := f.engine.borrow(size)
+	buffer, err := f.engine.borrow(size)
+	if err != nil {
+		f.failRest(op, batch, err)
+		return firstError(batch)
+	}
 	pooled, rest := make([]Transfer, len(batch)), buffer.memory
 	for i := range batch {
 		left := batch[i].P[batch[i].N:]

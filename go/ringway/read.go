@@ -22,8 +22,8 @@ func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	if !f.begin() {
 		return 0, f.fail("read", os.ErrClosed)
 	}
+	defer f.end()
 	n, err = f.readAt(background, p, off)
-	f.end()
 	if err != nil {
 		err = f.fail("read", err)
 	}
@@ -64,7 +64,10 @@ func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (n int, e
 			continue
 		}
 		var buffer *Buffer
-		buffer, err = f.readPooled(ctx, f.engine.NewBuffer(min(len(p)-n, maxPooled)), off+int64(n))
+		buffer, err = f.engine.newBuffer(min(len(p)-n, maxPooled))
+		if err == nil {
+			buffer, err = f.readPooled(ctx, buffer, off+int64(n))
+		}
 		if buffer != nil {
 			n += copy(p[n:], buffer.p)
 			buffer.Release()
@@ -103,11 +106,14 @@ func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 		buffer, err := detach(ctx, f, read, discardBuffer)
 		return buffer, f.fail("read", err)
 	}
-	buffer := f.engine.NewBuffer(n)
+	buffer, err := f.engine.newBuffer(n)
+	if err != nil {
+		return nil, f.fail("read", err)
+	}
 	if f.tryCached(ctx, buffer.p, off) == n {
 		return buffer, nil
 	}
-	buffer, err := f.readPooled(ctx, buffer, off)
+	buffer, err = f.readPooled(ctx, buffer, off)
 	return buffer, f.fail("read", err)
 }
 
@@ -135,10 +141,18 @@ func (f *File) readLong(ctx context.Context, off int64, n int) (*Buffer, error) 
 	if err != nil {
 		return nil, err
 	}
-	buffer, err := f.fillBuffer(ctx, f.engine.NewBuffer(length), off)
+	buffer, err := f.engine.newBuffer(length)
+	if err != nil {
+		return nil, err
+	}
+	buffer, err = f.fillBuffer(ctx, buffer, off)
 	for err == nil && length < n { // The size was a guess of the file system, or is not the last.
 		length += min(n-length, length)
-		larger := f.engine.NewBuffer(length)
+		larger, failed := f.engine.newBuffer(length)
+		if failed != nil {
+			buffer.Release()
+			return nil, failed
+		}
 		have := copy(larger.p, buffer.p)
 		buffer.Release()
 		buffer = larger

@@ -138,7 +138,10 @@ func (f *File) checkUntorn(n int, off int64) error {
 // writeUntorn makes a write that passes the checks.
 func (f *File) writeUntorn(p []byte, off int64) error {
 	if addressOf(p)&uintptr(f.directLimits().memory-1) != 0 {
-		buffer := f.engine.borrow(len(p))
+		buffer, err := f.engine.borrow(len(p))
+		if err != nil {
+			return err
+		}
 		defer buffer.release()
 		p = buffer.memory[:copy(buffer.memory, p)]
 	}

@@ -47,7 +47,11 @@ func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (n int, 
 		return struct{}{}, f.checkAligned(len(p), off)
 	}, nil)
 	for n < len(p) && err == nil {
-		block := f.engine.borrow(min(len(p)-n, maxPooled))
+		block, failed := f.engine.borrow(min(len(p)-n, maxPooled))
+		if failed != nil {
+			err = failed
+			break
+		}
 		piece, at := block.memory[:copy(block.memory, p[n:])], off+int64(n)
 		var m int
 		m, err = detach(ctx, f, func() (int, error) {
