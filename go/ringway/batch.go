@@ -66,11 +66,19 @@ func (f *File) ReadBatchContext(ctx context.Context, batch []Transfer) error {
 		// processor does not help either: waking one takes as long as the batch.
 		for i := range batch {
 			t := &batch[i]
+			if ctx.Err() != nil {
+				err := f.fail("read", causeOf(ctx))
+				f.failRest(opRead, batch, err)
+				return err
+			}
 			if len(t.P) > 0 && t.Off >= 0 && (ctx.Done() != nil || f.supportsBatch(opRead)) {
 				t.N = f.tryCached(ctx, t.P, t.Off)
 			}
 		}
 		return f.detachBatch(ctx, opRead, batch, func(batch []Transfer) error {
+			if ctx.Done() != nil {
+				f.prepareTries()
+			}
 			return f.readBatch(ctx, batch)
 		}, nil)
 	})

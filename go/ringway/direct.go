@@ -28,8 +28,6 @@ type facts struct {
 	//lint:ignore U1000 Systems without rings do not use it.
 	placement
 	//lint:ignore U1000 Systems without rings do not use it.
-	waits waits
-	//lint:ignore U1000 Systems without rings do not use it.
 	queue *blockQueue // Of the disk, or nil.
 }
 

@@ -42,6 +42,8 @@ type File struct {
 	//lint:ignore U1000 Systems without rings do not use it.
 	warm atomic.Bool // A transfer has completed.
 	//lint:ignore U1000 Systems without rings do not use it.
+	waits atomic.Pointer[waits] // After lookUpWaits.
+	//lint:ignore U1000 Systems without rings do not use it.
 	accessTime accessTime
 }
 

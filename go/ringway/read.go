@@ -35,7 +35,8 @@ func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 //
 // A context that can end has a price. The kernel may write to the buffer after the context ends,
 // so data that is not in the page cache is read into memory of the package by another goroutine,
-// and then copied. [File.ReadBuf] saves the copy.
+// and then copied. So is cached data where the kernel may wait for the device: in the first read of
+// f, and on ext4 in a read that changes the access time. [File.ReadBuf] saves the copy.
 func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (n int, err error) {
 	if f == nil {
 		return 0, os.ErrInvalid
@@ -125,6 +126,7 @@ func (f *File) readPooled(ctx context.Context, buffer *Buffer, off int64) (*Buff
 
 // fillBuffer fills a buffer, or releases it, while the caller waits.
 func (f *File) fillBuffer(ctx context.Context, buffer *Buffer, off int64) (*Buffer, error) {
+	f.prepareTries()
 	n, err := f.readAt(ctx, buffer.p, off)
 	if err != nil && err != io.EOF {
 		buffer.Release()
