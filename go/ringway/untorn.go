@@ -11,6 +11,7 @@ import (
 	"github.com/ringway-io/ringway/go/internal/refusal"
 )
 
+//lint:ignore U1000 Systems without rings do not use it.
 const rwfAtomic = 0x40
 
 // ErrTorn is in the error of [File.WriteUntornAt] if the kernel has made a part of the write: the
