@@ -36,6 +36,9 @@ const (
 // pooled is the arena of all engines, for memory that is not registered.
 var pooled arena
 
+// newRegion is mapRegion, unless a test has replaced it.
+var newRegion = mapRegion
+
 // newFixedArena returns an arena with one region of n bytes. The error is an errno.
 func newFixedArena(n int) (*arena, error) {
 	region, err := mapRegion(n)
@@ -62,7 +65,7 @@ func (b block) release() {
 func blockClass(n int) int { return bits.Len(uint(max(n-1, 0) / pageSize)) }
 
 // take returns a block of at least n bytes. ok is false if an arena of fixed size has no free
-// block.
+// block, or the system has no memory for another region.
 func (a *arena) take(n int) (b block, ok bool) {
 	class := blockClass(n)
 	if class >= blockClasses {
@@ -89,11 +92,11 @@ func (a *arena) take(n int) (b block, ok bool) {
 		if a.only != nil {
 			return block{}, false
 		}
-		a.addFree(a.rest)
-		region, err := mapRegion(regionSize)
+		region, err := newRegion(regionSize)
 		if err != nil {
-			panic("ringway: no memory for a buffer: " + err.Error())
+			return block{}, false
 		}
+		a.addFree(a.rest)
 		a.rest = region
 	}
 	memory := a.rest[:size:size]

@@ -66,11 +66,19 @@ func (f *File) ReadBatchContext(ctx context.Context, batch []Transfer) error {
 		// processor does not help either: waking one takes as long as the batch.
 		for i := range batch {
 			t := &batch[i]
+			if ctx.Err() != nil {
+				err := f.fail("read", causeOf(ctx))
+				f.failRest(opRead, batch, err)
+				return err
+			}
 			if len(t.P) > 0 && t.Off >= 0 && (ctx.Done() != nil || f.supportsBatch(opRead)) {
 				t.N = f.tryCached(ctx, t.P, t.Off)
 			}
 		}
 		return f.detachBatch(ctx, opRead, batch, func(batch []Transfer) error {
+			if ctx.Done() != nil {
+				f.prepareTries()
+			}
 			return f.readBatch(ctx, batch)
 		}, nil)
 	})
@@ -159,7 +167,7 @@ func (f *File) appendBatch(ctx context.Context, batch []Transfer) {
 	f.position.Lock()
 	defer f.position.Unlock()
 	if f.storage && f.engine.closed.Load() {
-		f.failRest(batch, ErrEngineClosed)
+		f.failRest(opWrite, batch, ErrEngineClosed)
 		return
 	}
 	if f.appendVectored(ctx, batch) {
@@ -169,13 +177,17 @@ func (f *File) appendBatch(ctx context.Context, batch []Transfer) {
 	for i := range batch {
 		total += len(batch[i].P)
 	}
-	buffer := f.engine.borrow(total)
+	buffer, err := f.engine.borrow(total)
+	if err != nil {
+		f.failRest(opWrite, batch, err)
+		return
+	}
 	defer buffer.release()
 	at := 0
 	for i := range batch {
 		at += copy(buffer.memory[at:], batch[i].P)
 	}
-	n, err := 0, error(nil)
+	n := 0
 	if f.storage {
 		n, err = f.writeHere(ctx, buffer.memory[:total])
 	} else {
@@ -183,7 +195,7 @@ func (f *File) appendBatch(ctx context.Context, batch []Transfer) {
 	}
 	setWritten(batch, n)
 	if err != nil {
-		f.failRest(batch, err)
+		f.failRest(opWrite, batch, err)
 	}
 }
 
@@ -195,11 +207,11 @@ func setWritten(batch []Transfer, n int) {
 	}
 }
 
-// failRest sets the error of the writes that are not complete.
-func (f *File) failRest(batch []Transfer, err error) {
+// failRest sets the error of the transfers that are not complete.
+func (f *File) failRest(op opcode, batch []Transfer, err error) {
 	for i := range batch {
 		if t := &batch[i]; t.N < len(t.P) {
-			t.Err = f.fail("write", err)
+			t.Err = f.fail(op.pathOp(), err)
 		}
 	}
 }
@@ -242,7 +254,11 @@ func (f *File) detachBatch(ctx context.Context, op opcode, batch []Transfer,
 	for i := range batch {
 		size += wholePages(len(batch[i].P) - batch[i].N)
 	}
-	buffer := f.engine.borrow(size)
+	buffer, err := f.engine.borrow(size)
+	if err != nil {
+		f.failRest(op, batch, err)
+		return firstError(batch)
+	}
 	pooled, rest := make([]Transfer, len(batch)), buffer.memory
 	for i := range batch {
 		left := batch[i].P[batch[i].N:]

@@ -20,6 +20,9 @@ func cpuTime() int64 {
 func BenchmarkTransfer(b *testing.B) {
 	null := []Backend{backendNull}
 	real := []Backend{BackendURing, BackendThreads}
+	canEnd := func(f *File, p []byte, off int64) (int, error) {
+		return f.ReadAtContext(b.Context(), p, off)
+	}
 	for _, c := range []struct {
 		name             string
 		backends         []Backend
@@ -34,6 +37,7 @@ func BenchmarkTransfer(b *testing.B) {
 		{"null/WriteAt-64", null, 64, Direct, 4096, 0, (*File).WriteAt},
 		{"null/unaligned-64", null, 64, Direct, 1000, 1, (*File).ReadAt},
 		{"cached", real, 1, 0, 512, 0, (*File).ReadAt},
+		{"cached, with a context", real, 1, 0, 512, 0, canEnd},
 		{"plain write", real, 1, 0, 512, 0, (*File).WriteAt},
 	} {
 		b.Run(c.name, func(b *testing.B) {

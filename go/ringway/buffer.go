@@ -4,8 +4,10 @@
 package ringway
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 // Buffer is pooled memory that the caller owns until [Buffer.Release]. It lies outside Go's heap,
@@ -35,17 +37,34 @@ func (b *Buffer) Release() {
 }
 
 // NewBuffer returns a buffer of n bytes that begins at a multiple of 4096. Its content is
-// undefined. NewBuffer panics if n is negative or memory is exhausted, as make does.
-func NewBuffer(n int) *Buffer {
-	block, _ := pooled.take(n)
-	return newBuffer(block, n)
-}
+// undefined. NewBuffer panics if n is negative, or with ENOMEM if the system has no memory for the
+// pool. (Methods that return errors return ENOMEM instead.) More than 8 MiB come from make, which
+// ends the program if memory is exhausted.
+func NewBuffer(n int) *Buffer { return mustBuffer(n, borrow) }
 
 // NewBuffer is like the function [NewBuffer], but takes the memory from the engine's registered
 // buffers ([Options.FixedBuffers]) while those last.
-func (e *Engine) NewBuffer(n int) *Buffer { return newBuffer(e.borrow(n), n) }
+func (e *Engine) NewBuffer(n int) *Buffer { return mustBuffer(n, e.borrow) }
 
-func newBuffer(block block, n int) *Buffer { return &Buffer{p: block.memory[:n:n], block: block} }
+func mustBuffer(n int, borrow func(int) (block, error)) *Buffer {
+	if n < 0 {
+		panic("ringway: NewBuffer of a negative length")
+	}
+	block, err := borrow(n)
+	if err != nil {
+		panic(fmt.Errorf("ringway: NewBuffer of %d bytes: %w", n, err))
+	}
+	return &Buffer{p: block.memory[:n:n], block: block}
+}
+
+// newBuffer is NewBuffer for functions that return errors.
+func (e *Engine) newBuffer(n int) (*Buffer, error) {
+	block, err := e.borrow(n)
+	if err != nil {
+		return nil, err
+	}
+	return &Buffer{p: block.memory[:n:n], block: block}, nil
+}
 
 // discardBuffer releases a buffer that nobody waits for any more.
 func discardBuffer(b *Buffer) {
@@ -54,15 +73,22 @@ func discardBuffer(b *Buffer) {
 	}
 }
 
-// borrow returns a block of at least n bytes that the caller releases.
-func (e *Engine) borrow(n int) block {
+// borrow returns a block of at least n bytes that the caller releases. The error is ENOMEM.
+func (e *Engine) borrow(n int) (block, error) {
 	if e.fixed != nil {
 		if block, ok := e.fixed.take(n); ok {
-			return block
+			return block, nil
 		}
 	}
-	block, _ := pooled.take(n)
-	return block
+	return borrow(n)
+}
+
+// borrow is Engine.borrow without registered buffers.
+func borrow(n int) (block, error) {
+	if block, ok := pooled.take(n); ok {
+		return block, nil
+	}
+	return block{}, syscall.ENOMEM
 }
 
 // abandoned is memory that the kernel may use at any time, because its engine was closed before

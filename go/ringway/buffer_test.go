@@ -4,9 +4,13 @@ package ringway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -86,14 +90,25 @@ func TestBufferReleases(t *testing.T) {
 	}
 }
 
+// A negative length panics, and takes nothing from the pool.
+func TestNegativeLength(t *testing.T) {
+	before := borrowedBlocks()
+	defer func() {
+		require(t, recover() != nil, "NewBuffer(-1) does not panic")
+		expect(t, borrowedBlocks() == before, "a block is lost")
+	}()
+	NewBuffer(-1)
+}
+
+func borrowedBlocks() int {
+	pooled.mu.Lock()
+	defer pooled.mu.Unlock()
+	return pooled.borrowed
+}
+
 // A buffer that was read for a caller whose context has ended goes back to the pool.
 func TestDiscardedBufferIsReleased(t *testing.T) {
-	borrowed := func() int {
-		pooled.mu.Lock()
-		defer pooled.mu.Unlock()
-		return pooled.borrowed
-	}
-	before := borrowed()
+	before := borrowedBlocks()
 	for range 50 {
 		ctx, cancel := context.WithCancel(t.Context())
 		reading, gone := make(chan struct{}), make(chan struct{})
@@ -111,10 +126,115 @@ func TestDiscardedBufferIsReleased(t *testing.T) {
 		require(t, b == nil && errors.Is(err, context.Canceled), "%v, %v", b, err)
 	}
 	for range 500 {
-		if borrowed() == before {
+		if borrowedBlocks() == before {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("%d buffers were borrowed before, %d now", before, borrowed())
+	t.Fatalf("%d buffers were borrowed before, %d now", before, borrowedBlocks())
+}
+
+// Where the system has no memory for another region, an arena hands out what it has, and no block
+// twice.
+func TestArenaWithoutMemory(t *testing.T) {
+	var all [][]byte
+	a := new(arena)
+	take := func(n int) (ok bool) {
+		b, ok := a.take(n)
+		if ok {
+			all = append(all, b.memory)
+		}
+		return ok
+	}
+	require(t, take(1), "no first block")
+	memory := newRegion
+	newRegion = func(int) ([]byte, error) { return nil, syscall.ENOMEM }
+	defer func() { newRegion = memory }()
+	for take(largestBlock) {
+	}
+	for range 3 {
+		require(t, !take(largestBlock), "a block without memory")
+	}
+	for range 100 {
+		require(t, take(1), "what is left of the region is not used")
+	}
+	newRegion = memory
+	for i := range 2000 {
+		require(t, take(pageSize<<(i%4)), "no block of a new region")
+	}
+	slices.SortFunc(all, func(p, q []byte) int { return cmp.Compare(addressOf(p), addressOf(q)) })
+	for i, p := range all[1:] {
+		require(t, addressOf(p)-addressOf(all[i]) >= uintptr(len(all[i])),
+			"two blocks have the same memory")
+	}
+}
+
+// Without memory for pooled buffers, methods fail with ENOMEM, and hold neither the descriptor nor
+// a slot afterwards. NewBuffer panics.
+func TestNoMemoryIsAnError(t *testing.T) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, make([]byte, 4*pageSize), os.O_RDWR|direct)
+		appending := open(t, e, fileWith(t, nil), os.O_WRONLY|os.O_APPEND)
+		memory := alignedSlice(4*pageSize, pageSize)
+		calls := map[string]func() error{
+			"ReadBuf": func() error { return errorOf(f.ReadBuf(t.Context(), 0, pageSize)) },
+			"ReadBuf, long": func() error {
+				return errorOf(f.ReadBuf(t.Context(), 0, 2*largestBlock))
+			},
+			"WriteAtContext": func() error {
+				return errorOf(f.WriteAtContext(t.Context(), memory, 0))
+			},
+			"WriteBatchContext": func() error {
+				return f.WriteBatchContext(t.Context(), []Transfer{{P: memory}}, DataSync)
+			},
+			"WriteBatch, appending": func() error {
+				many := slices.Repeat([]Transfer{{P: memory[:1]}}, 2*maxVectors)
+				return appending.WriteBatch(many, NoSync)
+			},
+			"WriteTo": func() error { return errorOf(f.WriteTo(new(bytes.Buffer))) },
+		}
+		if direct != 0 && f.directLimits().offset > 1 {
+			calls["ReadAt"] = func() error { return errorOf(f.ReadAt(memory[:10], 1)) }
+			calls["ReadAtContext"] = func() error {
+				return errorOf(f.ReadAtContext(t.Context(), memory, 0))
+			}
+			calls["ReadBatch"] = func() error { return f.ReadBatch([]Transfer{{P: memory[:10]}}) }
+			calls["ReadBatchContext"] = func() error {
+				return f.ReadBatchContext(t.Context(), []Transfer{{P: memory}})
+			}
+			calls["ReadFrom"] = func() error { return errorOf(f.ReadFrom(new(bytes.Buffer))) }
+		} else {
+			calls["Warm"] = func() error {
+				return errorOf(f.Warm(t.Context(), []Range{{N: pageSize}}))
+			}
+		}
+		pooled.mu.Lock()
+		pooled.retired = true // It allocates nothing.
+		pooled.mu.Unlock()
+		defer func() {
+			pooled.mu.Lock()
+			pooled.retired = false
+			pooled.mu.Unlock()
+		}()
+		for what, do := range calls {
+			returns(t, what, func() {
+				err := do()
+				expect(t, errors.Is(err, syscall.ENOMEM), "%s: %v", what, err)
+			})
+		}
+		func() {
+			defer func() {
+				err, _ := recover().(error)
+				wantError(t, "NewBuffer", err, syscall.ENOMEM)
+			}()
+			NewBuffer(1)
+		}()
+		for range 500 {
+			if f.refs.count.Load() == 0 && appending.refs.count.Load() == 0 {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Error("the descriptors are still in use")
+	})
 }

@@ -81,14 +81,26 @@ func (f *File) nextCacheUse() cacheUse {
 }
 
 // tryCached reads what the page cache holds of the beginning of p, before a step of a read is made.
-// It blocks only if the context cannot end, and the cache has always held the file's data so far.
+// With a context that can end, it reads nothing if the try may wait: the step, in a goroutine of
+// its own, then reads from the page cache. Without, it blocks only if the cache has always held the
+// file's data so far.
 func (f *File) tryCached(ctx context.Context, p []byte, off int64) int {
 	use := f.nextCacheUse()
-	if use == pread && ctx.Done() != nil {
+	if use != skipCache && ctx.Done() != nil {
+		if f.tryMayWait() {
+			return 0
+		}
 		use = probe
 	}
 	n, _ := f.readCache(use, p[:min(len(p), maxCachedRead)], off)
 	return n
+}
+
+// prepareTries finds out what tryCached has to know of the file. It may wait for a server.
+func (f *File) prepareTries() {
+	if f.storage && !f.direct {
+		f.lookUpWaits()
+	}
 }
 
 // readCache uses the page cache as decided. ok is false if p has to be read in another way.
@@ -102,6 +114,9 @@ func (f *File) readCache(use cacheUse, p []byte, off int64) (n int, ok bool) {
 	}
 	if n, ok = readCached(f.fd, p, off, f.rwFlags()); ok {
 		f.cache.hit()
+		if n > 0 { // The kernel knew where the data is, to have it.
+			f.noteDone(opRead)
+		}
 	} else {
 		f.cache.miss()
 	}

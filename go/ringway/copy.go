@@ -54,7 +54,10 @@ func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 		return io.Copy(writerOnly{f}, r)
 	case !isByteStream(under):
 		// A message may be longer than the buffer of io.Copy, and of WriteTo of package os.
-		buffer := f.engine.borrow(copyBuffer)
+		buffer, err := f.engine.borrow(copyBuffer)
+		if err != nil {
+			return 0, f.fail("write", err)
+		}
 		defer buffer.release()
 		return io.CopyBuffer(writerOnly{f}, struct{ io.Reader }{r}, buffer.memory)
 	}
@@ -113,7 +116,10 @@ func (f *File) kernelCopies() bool { return !f.direct && !f.dropsPages() }
 // readInto copies from r in full buffers. Each read has room for as much, so that it does not cut a
 // message.
 func (f *File) readInto(r io.Reader) (n int64, err error) {
-	buffer := f.engine.borrow(2 * copyBuffer)
+	buffer, err := f.engine.borrow(2 * copyBuffer)
+	if err != nil {
+		return 0, f.fail("write", err)
+	}
 	defer buffer.release()
 	p := buffer.memory
 	for filled := 0; err == nil || filled > 0; {
@@ -160,7 +166,10 @@ func (f *File) WriteTo(w io.Writer) (n int64, err error) {
 		}
 		return f.file.WriteTo(w)
 	}
-	buffer := f.engine.borrow(copyBuffer)
+	buffer, err := f.engine.borrow(copyBuffer)
+	if err != nil {
+		return 0, f.fail("read", err)
+	}
 	defer buffer.release()
 	if !f.storage && !isFile {
 		// A ReadFrom of w would read with a buffer of its own, which may be less than a message.

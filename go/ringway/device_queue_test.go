@@ -50,7 +50,8 @@ func TestDeviceQueueIsNotExceeded(t *testing.T) {
 		}
 		f.warm.Store(true)
 		other.warm.Store(true)
-		f.facts.waits, other.facts.waits = waits{}, waits{}
+		f.waits.Store(new(waits))
+		other.waits.Store(new(waits))
 		s.onResult(func(r *request) bool { return r.file == f })
 		wait := manyReads(f, 40, func(i int, err error) {
 			expect(t, err == nil, "%v, %v", i, err)

@@ -28,8 +28,6 @@ type facts struct {
 	//lint:ignore U1000 Systems without rings do not use it.
 	placement
 	//lint:ignore U1000 Systems without rings do not use it.
-	waits waits
-	//lint:ignore U1000 Systems without rings do not use it.
 	queue *blockQueue // Of the disk, or nil.
 }
 
@@ -82,7 +80,10 @@ const maxBounce = 1 << 20
 // throughBuffer makes a step through an aligned buffer: of a write, with a copy of the data; of a
 // read, with the enclosing blocks.
 func (f *File) throughBuffer(w *work, plan plan) (n int, err error) {
-	buffer := f.engine.borrow(plan.span.size)
+	buffer, err := f.engine.borrow(plan.span.size)
+	if err != nil {
+		return 0, err
+	}
 	defer buffer.release()
 	p, memory, skip := w.p[:plan.n], buffer.memory[:plan.span.size], plan.span.skip
 	inner := *w

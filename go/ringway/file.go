@@ -42,6 +42,8 @@ type File struct {
 	//lint:ignore U1000 Systems without rings do not use it.
 	warm atomic.Bool // A transfer has completed.
 	//lint:ignore U1000 Systems without rings do not use it.
+	waits atomic.Pointer[waits] // After lookUpWaits.
+	//lint:ignore U1000 Systems without rings do not use it.
 	accessTime accessTime
 }
 
@@ -123,10 +125,10 @@ func (f *File) SyscallConn() (syscall.RawConn, error) {
 		return nil, os.ErrInvalid
 	}
 	if f.refs.closed() {
-		return nil, f.fail("syscallconn", os.ErrClosed)
+		return nil, f.fail("SyscallConn", os.ErrClosed)
 	}
 	if !f.kernelCopies() {
-		return nil, f.fail("syscallconn", syscall.EOPNOTSUPP)
+		return nil, f.fail("SyscallConn", syscall.EOPNOTSUPP)
 	}
 	return f.file.SyscallConn()
 }
@@ -218,25 +220,25 @@ func (f *File) Seek(offset int64, whence int) (position int64, err error) {
 // for files on a disk the error is [os.ErrNoDeadline]. Use [File.ReadAtContext] and
 // [File.WriteAtContext] for those.
 func (f *File) SetDeadline(t time.Time) error {
-	return f.setDeadline((*os.File).SetDeadline, t)
+	return f.setDeadline("SetDeadline", (*os.File).SetDeadline, t)
 }
 
 // SetReadDeadline sets the deadline of reads as [os.File.SetReadDeadline] does.
 func (f *File) SetReadDeadline(t time.Time) error {
-	return f.setDeadline((*os.File).SetReadDeadline, t)
+	return f.setDeadline("SetReadDeadline", (*os.File).SetReadDeadline, t)
 }
 
 // SetWriteDeadline sets the deadline of writes as [os.File.SetWriteDeadline] does.
 func (f *File) SetWriteDeadline(t time.Time) error {
-	return f.setDeadline((*os.File).SetWriteDeadline, t)
+	return f.setDeadline("SetWriteDeadline", (*os.File).SetWriteDeadline, t)
 }
 
-func (f *File) setDeadline(set func(*os.File, time.Time) error, t time.Time) error {
+func (f *File) setDeadline(op string, set func(*os.File, time.Time) error, t time.Time) error {
 	if f == nil {
 		return os.ErrInvalid
 	}
 	if f.refs.closed() {
-		return f.fail("set", os.ErrClosed)
+		return f.fail(op, os.ErrClosed)
 	}
 	return set(f.file, t)
 }

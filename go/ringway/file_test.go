@@ -488,3 +488,16 @@ func TestClosedEngine(t *testing.T) {
 		check(t, log.Close())
 	}
 }
+
+// A direct write of no bytes does nothing at any offset, as with package os.
+func TestEmptyDirectWrites(t *testing.T) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, []byte("content"), os.O_RDWR|direct)
+		moves(t, 0)(f.WriteAt(nil, 1))
+		moves(t, 0)(f.WriteAtContext(t.Context(), []byte{}, 1))
+		must(t, errorOf(f.Seek(1, io.SeekStart)))
+		moves(t, 0)(f.Write(nil))
+		must(t, f.WriteBatch([]Transfer{{Off: 1}}, NoSync))
+		expect(t, string(content(t, f)) == "content", "something was written")
+	})
+}

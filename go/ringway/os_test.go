@@ -162,3 +162,20 @@ func TestWholeFiles(t *testing.T) {
 		t.Error(string(got))
 	}
 }
+
+// The errors of a closed file name the operation by the words of package os.
+func TestOperationsOfAClosedFile(t *testing.T) {
+	f, err := Create(filepath.Join(t.TempDir(), "file"))
+	must(t, err)
+	must(t, f.Close())
+	for want, err := range map[string]error{
+		"SetDeadline":      f.SetDeadline(time.Time{}),
+		"SetReadDeadline":  f.SetReadDeadline(time.Time{}),
+		"SetWriteDeadline": f.SetWriteDeadline(time.Time{}),
+		"SyscallConn":      errorOf(f.SyscallConn()),
+	} {
+		var path *os.PathError
+		expect(t, errors.As(err, &path) && path.Op == want && errors.Is(err, os.ErrClosed),
+			"%s: %v", want, err)
+	}
+}

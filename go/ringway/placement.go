@@ -93,11 +93,11 @@ func (f *File) lookUpFacts() (facts facts) {
 		}
 	}
 	stat := f.statFileSystem()
+	f.waits.Store(f.waitsOf(&stat))
 	system, known := fileSystems()[int64(uint32(stat.Type))]
 	if !known {
 		return facts
 	}
-	facts.waits = f.waitsOf(system, &stat)
 	facts.placement = system.place(f.direct, reported, func() bool { return isNocow(f.fd) })
 	if facts.allows(f.engine.backend) {
 		facts.queue = blockQueueOf(f.fd)

@@ -23,9 +23,9 @@ type wrapQueue struct{}
 //lint:ignore U1000 It is a field of the facts of every system.
 type placement struct{}
 
-// waits and accessTime are for submissions to rings.
+// waits and accessTime are for submissions to rings, and for tries to read from the page cache.
 //
-//lint:ignore U1000 It is a field of the facts of every system.
+//lint:ignore U1000 It is a field of the files of every system.
 type waits struct{}
 
 //lint:ignore U1000 It is a field of the files of every system.
@@ -59,6 +59,11 @@ func unavailable(feature string, _ error) *Refusal {
 func (e *Engine) describe() string { return "" }
 
 func (f *File) noteDone(opcode) {}
+
+func (f *File) lookUpWaits() *waits { return nil }
+
+// tryMayWait is not called: there are no tries.
+func (f *File) tryMayWait() bool { return false }
 
 func (queues) stats() Stats { return Stats{} }
 

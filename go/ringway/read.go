@@ -22,8 +22,8 @@ func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 	if !f.begin() {
 		return 0, f.fail("read", os.ErrClosed)
 	}
+	defer f.end()
 	n, err = f.readAt(background, p, off)
-	f.end()
 	if err != nil {
 		err = f.fail("read", err)
 	}
@@ -35,7 +35,8 @@ func (f *File) ReadAt(p []byte, off int64) (n int, err error) {
 //
 // A context that can end has a price. The kernel may write to the buffer after the context ends,
 // so data that is not in the page cache is read into memory of the package by another goroutine,
-// and then copied. [File.ReadBuf] saves the copy.
+// and then copied. So is cached data where the kernel may wait for the device: in the first read of
+// f, and on ext4 in a read that changes the access time. [File.ReadBuf] saves the copy.
 func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (n int, err error) {
 	if f == nil {
 		return 0, os.ErrInvalid
@@ -64,7 +65,10 @@ func (f *File) ReadAtContext(ctx context.Context, p []byte, off int64) (n int, e
 			continue
 		}
 		var buffer *Buffer
-		buffer, err = f.readPooled(ctx, f.engine.NewBuffer(min(len(p)-n, maxPooled)), off+int64(n))
+		buffer, err = f.engine.newBuffer(min(len(p)-n, maxPooled))
+		if err == nil {
+			buffer, err = f.readPooled(ctx, buffer, off+int64(n))
+		}
 		if buffer != nil {
 			n += copy(p[n:], buffer.p)
 			buffer.Release()
@@ -103,11 +107,14 @@ func (f *File) ReadBuf(ctx context.Context, off int64, n int) (*Buffer, error) {
 		buffer, err := detach(ctx, f, read, discardBuffer)
 		return buffer, f.fail("read", err)
 	}
-	buffer := f.engine.NewBuffer(n)
+	buffer, err := f.engine.newBuffer(n)
+	if err != nil {
+		return nil, f.fail("read", err)
+	}
 	if f.tryCached(ctx, buffer.p, off) == n {
 		return buffer, nil
 	}
-	buffer, err := f.readPooled(ctx, buffer, off)
+	buffer, err = f.readPooled(ctx, buffer, off)
 	return buffer, f.fail("read", err)
 }
 
@@ -119,6 +126,7 @@ func (f *File) readPooled(ctx context.Context, buffer *Buffer, off int64) (*Buff
 
 // fillBuffer fills a buffer, or releases it, while the caller waits.
 func (f *File) fillBuffer(ctx context.Context, buffer *Buffer, off int64) (*Buffer, error) {
+	f.prepareTries()
 	n, err := f.readAt(ctx, buffer.p, off)
 	if err != nil && err != io.EOF {
 		buffer.Release()
@@ -135,10 +143,18 @@ func (f *File) readLong(ctx context.Context, off int64, n int) (*Buffer, error) 
 	if err != nil {
 		return nil, err
 	}
-	buffer, err := f.fillBuffer(ctx, f.engine.NewBuffer(length), off)
+	buffer, err := f.engine.newBuffer(length)
+	if err != nil {
+		return nil, err
+	}
+	buffer, err = f.fillBuffer(ctx, buffer, off)
 	for err == nil && length < n { // The size was a guess of the file system, or is not the last.
 		length += min(n-length, length)
-		larger := f.engine.NewBuffer(length)
+		larger, failed := f.engine.newBuffer(length)
+		if failed != nil {
+			buffer.Release()
+			return nil, failed
+		}
 		have := copy(larger.p, buffer.p)
 		buffer.Release()
 		buffer = larger

@@ -308,7 +308,7 @@ func (f *File) commit(ctx context.Context, batch []Transfer,
 	w := &waiter{done: make(chan struct{}, 1)}
 	if err := f.engine.doAll(ctx, w, []*request{r}); err != nil {
 		f.endCommit(false, nil)
-		f.failRest(batch, err)
+		f.failRest(opWrite, batch, err)
 		return true, err, nil
 	}
 	n, err := f.engine.takeResult(ctx, r)
@@ -325,7 +325,7 @@ func (f *File) commit(ctx context.Context, batch []Transfer,
 	syncErr = f.endCommit(ran, syncErr)
 	switch {
 	case failed:
-		f.failRest(batch, err)
+		f.failRest(opWrite, batch, err)
 		return true, firstError(batch), nil
 	case ran && syncErr != nil: // Linux reports it only once.
 		return true, nil, syncErr

@@ -7,6 +7,9 @@
 // waits for it in its next system call, as soon as something of its own completes. Whatever
 // goroutines run there stand still, and so does the garbage collector. So it does not suffice that
 // Go's scheduler knows of the call: such transfers must not be started in it.
+//
+// Tries to read from the page cache (RWF_NOWAIT) wait for the same reasons. With a context that can
+// end, a try that may wait is made by another goroutine.
 
 package ringway
 
@@ -28,11 +31,23 @@ type waits struct {
 	atime bool
 }
 
+// lookUpWaits returns the waits of the file. The first call may wait for a server.
+func (f *File) lookUpWaits() *waits {
+	if w := f.waits.Load(); w != nil {
+		return w
+	}
+	stat := f.statFileSystem()
+	w := f.waitsOf(&stat)
+	f.waits.Store(w)
+	return w
+}
+
 // waitsOf returns the waits of a file on a file system.
-func (f *File) waitsOf(system fileSystem, stat *syscall.Statfs_t) (w waits) {
+func (f *File) waitsOf(stat *syscall.Statfs_t) *waits {
 	const xfs = 0x58465342
 	const readOnly, noAtime, noAtimeFile = 1, 1024, 0o1000000
-	switch system.magic {
+	w := new(waits)
+	switch uint32(stat.Type) {
 	case ext4Magic:
 		flags, _, _ := syscall.Syscall(syscall.SYS_FCNTL, uintptr(f.fd), syscall.F_GETFL, 0)
 		w.first, w.journal = true, true
@@ -48,9 +63,17 @@ func (f *File) submissionMayWait(op opcode) bool {
 	if f.engine.options.AlwaysRing || !op.isTransfer() {
 		return false
 	}
-	w := &f.lookUp().waits
+	w := f.lookUpWaits()
 	return w.first && !f.warm.Load() || w.journal && op != opRead ||
 		w.journal && w.atime && f.accessTime.isDue(f.fd)
+}
+
+// tryMayWait reports whether a try to read from the page cache (RWF_NOWAIT) may wait, also where it
+// misses, since the kernel then starts to read. It is true until the waits are looked up, which may
+// wait, too.
+func (f *File) tryMayWait() bool {
+	w := f.waits.Load()
+	return w == nil || w.first && !f.warm.Load() || w.atime && f.accessTime.isDue(f.fd)
 }
 
 // noteDone records that a transfer is complete. After a write, the next read asks for the access
@@ -60,7 +83,7 @@ func (f *File) noteDone(op opcode) {
 		f.warm.Store(true)
 	}
 	if op != opRead {
-		f.accessTime.asked.Store(0)
+		f.accessTime.writes.Add(1)
 	}
 }
 
@@ -69,9 +92,12 @@ func (f *File) noteDone(op opcode) {
 type accessTime struct {
 	mu     sync.Mutex
 	due    atomic.Bool
-	asked  atomic.Int64 // When the kernel was asked, in nanoseconds since started.
-	wasDue int64        // When it was due, at last.
-	since  int64        // Since when it has been due with these times.
+	asked  atomic.Int64  // When the kernel was asked, in nanoseconds since started.
+	writes atomic.Uint32 // How many writes of the File are complete.
+	// One more than writes when the kernel was asked; 0 if it never was.
+	seen   atomic.Uint32
+	wasDue int64 // When it was due, at last.
+	since  int64 // Since when it has been due with these times.
 	times  [3]syscall.Timespec
 }
 
@@ -85,18 +111,20 @@ const (
 
 var started = time.Now()
 
-// isDue asks the kernel, or returns what it has said a moment ago.
+// isDue asks the kernel, or returns what it has said a moment ago. What is not known is due.
 func (a *accessTime) isDue(fd int) bool {
-	now := int64(time.Since(started))
-	if !a.due.Load() && now-a.asked.Load() < accessTick && a.asked.Load() != 0 || !a.mu.TryLock() {
-		return a.due.Load()
+	now, asked := int64(time.Since(started)), a.asked.Load()
+	due := a.due.Load() || a.seen.Load() != a.writes.Load()+1
+	if !due && now-asked < accessTick && asked != 0 || !a.mu.TryLock() {
+		return due
 	}
 	defer a.mu.Unlock()
+	writes := a.writes.Load()
 	var stat syscall.Stat_t
 	if syscall.Fstat(fd, &stat) != nil {
 		return false
 	}
-	due := a.judge([3]syscall.Timespec{stat.Atim, stat.Mtim, stat.Ctim}, now, time.Now().Unix())
+	due = a.judge([3]syscall.Timespec{stat.Atim, stat.Mtim, stat.Ctim}, now, time.Now().Unix())
 	if due {
 		a.wasDue = now
 	}
@@ -105,6 +133,7 @@ func (a *accessTime) isDue(fd int) bool {
 		a.asked.Store(0)
 	}
 	a.due.Store(due)
+	a.seen.Store(writes + 1)
 	return due
 }
 

@@ -244,7 +244,7 @@ func (f *File) writeRange(ctx context.Context, batch []Transfer, off int64) {
 		written += n
 		setWritten(batch, written)
 		if err != nil {
-			f.failRest(batch, err)
+			f.failRest(opWrite, batch, err)
 			break
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/ringway-io/ringway/go/internal/refusal"
 )
 
+//lint:ignore U1000 Systems without rings do not use it.
 const rwfAtomic = 0x40
 
 // ErrTorn is in the error of [File.WriteUntornAt] if the kernel has made a part of the write: the
@@ -138,7 +139,10 @@ func (f *File) checkUntorn(n int, off int64) error {
 // writeUntorn makes a write that passes the checks.
 func (f *File) writeUntorn(p []byte, off int64) error {
 	if addressOf(p)&uintptr(f.directLimits().memory-1) != 0 {
-		buffer := f.engine.borrow(len(p))
+		buffer, err := f.engine.borrow(len(p))
+		if err != nil {
+			return err
+		}
 		defer buffer.release()
 		p = buffer.memory[:copy(buffer.memory, p)]
 	}

@@ -132,7 +132,10 @@ func (f *File) scan(ranges []Range) (scan pageScan, err error) {
 // warmPages reads the pages of a scan that are missing. The file is held open.
 func (f *File) warmPages(ctx context.Context, scan pageScan) (warmed Warmed, err error) {
 	// Nobody looks at the bytes: the reads of the queues share one buffer.
-	buffer := f.engine.borrow(maxRun)
+	buffer, err := f.engine.borrow(maxRun)
+	if err != nil {
+		return warmed, err
+	}
 	defer buffer.release()
 	for err == nil {
 		if ctx.Err() != nil {
@@ -201,9 +204,13 @@ func (f *File) readInParallel(ctx context.Context, batch []Transfer) {
 	}
 	close(left)
 	var group sync.WaitGroup
+	var err error
 	for range min(len(left), warmCalls) {
+		var buffer block
+		if buffer, err = f.engine.borrow(maxRun); err != nil {
+			break // The goroutines before this one, if there are any, make all reads.
+		}
 		group.Go(func() {
-			buffer := f.engine.borrow(maxRun)
 			defer buffer.release()
 			for t := range left {
 				p := buffer.memory[:len(t.P)-t.N]
@@ -216,6 +223,9 @@ func (f *File) readInParallel(ctx context.Context, batch []Transfer) {
 		})
 	}
 	group.Wait()
+	for t := range left {
+		t.Err = f.fail("read", err)
+	}
 }
 
 // add adds the result of a read.

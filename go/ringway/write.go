@@ -47,7 +47,11 @@ func (f *File) WriteAtContext(ctx context.Context, p []byte, off int64) (n int, 
 		return struct{}{}, f.checkAligned(len(p), off)
 	}, nil)
 	for n < len(p) && err == nil {
-		block := f.engine.borrow(min(len(p)-n, maxPooled))
+		block, failed := f.engine.borrow(min(len(p)-n, maxPooled))
+		if failed != nil {
+			err = failed
+			break
+		}
 		piece, at := block.memory[:copy(block.memory, p[n:])], off+int64(n)
 		var m int
 		m, err = detach(ctx, f, func() (int, error) {
@@ -67,9 +71,10 @@ func (f *File) writeAt(ctx context.Context, p []byte, off int64) (int, error) {
 	return f.writeAll(ctx, p, off)
 }
 
-// checkAligned returns a MisalignedError for a direct write of n bytes that the device cannot do.
+// checkAligned returns a MisalignedError for a direct write of n bytes that the device cannot do. A
+// write of no bytes is none.
 func (f *File) checkAligned(n int, off int64) error {
-	if f.direct && f.storage {
+	if f.direct && f.storage && n > 0 {
 		// Not by pages, because an unaligned transfer was refused once: that only makes later ones
 		// use an aligned buffer.
 		if l := &f.lookUp().directLimits; (int(off)|n)&(l.offset-1) != 0 {
