@@ -10,6 +10,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 
 import guest
 
@@ -35,13 +36,17 @@ def scratch(arch: str) -> pathlib.Path:
     return BUILD / triple / "tmp"
 
 
-def rust(arch: str, tests: list[str], binaries: list[str]) -> dict[str, pathlib.Path]:
-    """Builds the tests and examples of crates, and the binaries of crates.
+def rust(arch: str, tests: list[str], binaries: list[str],
+         only: Iterable[str] = ()) -> dict[str, pathlib.Path]:
+    """Builds the tests and examples of crates, and the binaries of crates. `only` names the tests
+    to build, as `crate/target`, where a suite runs few.
 
     Returns the tests as `crate/target`, and binaries and examples by their names.
     """
     programs = {}
-    for command, crates in ((["test", "--no-run"], tests), (["build", "--bins"], binaries)):
+    targets = [word for name in only for word in ("--test", name.split("/")[1])]
+    for command, crates in ((["test", "--no-run", *targets], tests),
+                            (["build", "--bins"], binaries)):
         if not crates:
             continue
         result = subprocess.run(

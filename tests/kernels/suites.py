@@ -306,7 +306,8 @@ def command_suites(arch: str, soak: str, command: bool, with_soak: bool) -> list
 
 def survey_suite(arch: str, recording: bool) -> Suite:
     """The suite that observes file systems, with this machine's tools."""
-    built = programs.rust(arch, ["ringway-survey"], ["ringway-hostile"])
+    built = programs.rust(arch, ["ringway-survey"], ["ringway-hostile"],
+                          ["ringway-survey/file_systems"])
     server, test = built["hostile-fs"], "ringway-survey/file_systems"
     # (The page is compared here.)
     chosen = [(test, "they_do")] if recording else [(test, "they_do"), (test, "side_by_side")]
@@ -319,7 +320,9 @@ def survey_suite(arch: str, recording: bool) -> Suite:
 
 def file_systems_suite(arch: str) -> Suite:
     """What `make test-file-systems` runs, on file systems that the machine's kernel may lack."""
-    built = programs.rust(arch, ["ringway-survey", "ringway-core", "ringway"], ["ringway-hostile"])
+    tests = [*(name for name, _ in (*ON_FILE_SYSTEMS, *READ_ONLY)), *NESTED]
+    built = programs.rust(arch, ["ringway-survey", "ringway-core", "ringway"], ["ringway-hostile"],
+                          tests)
     nested = {name.split("/")[1]: built[name] for name in NESTED}
     files = [*survey.files(), *(ROOT / source for source in SOURCES), *nested.values(),
              built["hostile-fs"]]

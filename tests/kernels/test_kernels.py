@@ -7,6 +7,7 @@ import io
 import json
 import pathlib
 import struct
+import subprocess
 import tempfile
 import threading
 import time
@@ -16,6 +17,7 @@ import unittest.mock
 import guest
 import initramfs
 import packages
+import programs
 import report
 import results
 import suites
@@ -290,6 +292,30 @@ class FileSystems(unittest.TestCase):
                          [name for name in suites.PLACES if name not in ("NFS", "virtiofs")])
         self.assertIn("left out: NFS", printed)
         self.assertIn("left out: virtiofs", printed)
+
+    def test_only_the_programs_that_run_are_built(self):
+        commands = []
+
+        def cargo(command, **_):
+            commands.append(command)
+            names = [command[at + 1] for at, word in enumerate(command) if word == "--test"]
+            crates = {name.split("/")[1]: name.split("/")[0] for name in (
+                *suites.NESTED, *(name for name, _ in suites.ON_FILE_SYSTEMS + suites.READ_ONLY))}
+            built = [("test", name, f"/crates/{crates[name]}/Cargo.toml") for name in names]
+            if "--bins" in command:
+                built = [("bin", "hostile-fs", "/crates/ringway-hostile/Cargo.toml")]
+            return subprocess.CompletedProcess(command, 0, "\n".join(json.dumps({
+                "executable": f"/deps/{name}", "target": {"name": name, "kind": [kind]},
+                "profile": {"test": kind == "test"}, "manifest_path": manifest})
+                for kind, name, manifest in built))
+
+        with unittest.mock.patch("subprocess.run", cargo), \
+             unittest.mock.patch.dict("os.environ", RINGWAY_PLACE="f2fs"):
+            suite = suites.file_systems_suite("amd64")
+        self.assertEqual(sorted(word for word in commands[0] if "_" in word), [
+            "other_file_systems", "read_only_file_systems"])
+        self.assertIn(pathlib.Path("/deps/guarantees"), suite.files)
+        self.assertEqual(len(suite.programs), 3)
 
     def test_what_is_wanted(self):
         places, _ = self.places(None, None, "9p, cached")

@@ -182,6 +182,38 @@ const DIFFERENT: &[Difference] = &[
         at_times: false,
         why: "the server makes no unnamed files",
     },
+    Difference {
+        places: &["9p"],
+        program: "conformance",
+        tests: &[
+            "dont_cache::other_errors_are_not_refusals",
+            "untorn::never_a_plain_write",
+            "untorn::refused_before_submission",
+        ],
+        at_times: false,
+        why: "the server opens no file again that has no name, not by /proc/self/fd",
+    },
+    Difference {
+        places: &["9p"],
+        program: "conformance",
+        tests: &["closing::drop_waits_no_longer_than_close_wait", "paths::write_file"],
+        at_times: false,
+        why: "the server makes no FIFOs",
+    },
+    Difference {
+        places: &["9p"],
+        program: "conformance",
+        tests: &["paths::link_of_an_unnamed_file"],
+        at_times: false,
+        why: "9p has no O_TMPFILE",
+    },
+    Difference {
+        places: &["9p"],
+        program: "conformance",
+        tests: &["fixed::files"],
+        at_times: false,
+        why: "9p has no fallocate(2)",
+    },
 ];
 
 /// The directory in which the suites make their files, besides `TMPDIR`. A file system is mounted

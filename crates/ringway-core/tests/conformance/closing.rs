@@ -2,8 +2,8 @@
 //! behind.
 
 use super::world::{
-    Checked, MS, World, buffer_for, descriptors, pattern, pipe, readable, threads, wait_for,
-    write_all,
+    Checked, MS, World, buffer_for, descriptors, own_threads, pattern, pipe, readable,
+    thread_names, wait_for, write_all,
 };
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{BackendKind, FaultPlan, File, OpenOptions};
@@ -163,7 +163,7 @@ pub fn drop_waits_no_longer_than_close_wait(world: &World) {
 pub fn a_thousand_queues(world: &World) {
     let files = world.files("thousand", &pattern(0, 8192));
     let (reader, _writer) = pipe();
-    let (idle, alone) = (descriptors(), threads());
+    let (idle, alone) = (descriptors(), own_threads());
     // Destroying a Linux AIO context takes the kernel tens of milliseconds.
     let count = if world.kind == BackendKind::Kaio { 100 } else { 1000 };
     for number in 0..count {
@@ -178,11 +178,12 @@ pub fn a_thousand_queues(world: &World) {
         queue.push(op::fadvise(file, 0, 1 << 33, op::Advice::Normal)).unwrap();
         assert!(queue.reap(2).unwrap().all(|done| done.result.is_ok()));
     }
-    let gone = wait_for(Duration::from_secs(15), || descriptors() <= idle && threads() <= alone);
+    let gone =
+        wait_for(Duration::from_secs(15), || descriptors() <= idle && own_threads() <= alone);
     assert!(
         gone,
-        "descriptors: {idle}, then {}; threads: {alone}, then {}",
+        "descriptors: {idle}, then {}; threads: {alone}, then {:?}",
         descriptors(),
-        threads()
+        thread_names()
     );
 }

@@ -3,8 +3,8 @@
 
 use super::errors::small_file_system;
 use super::world::{
-    Checked, MS, World, descriptors, pattern, pipe, skip, thread_names, threads, wait_for,
-    write_all,
+    Checked, MS, World, descriptors, own_threads, pattern, pipe, skip, thread_names, threads,
+    wait_for, write_all,
 };
 use ringway_core::op::{self, Position, Readiness};
 use ringway_core::{BackendKind, File, OpId, OpenOptions};
@@ -82,7 +82,7 @@ pub fn opens_of_fifos(world: &World) {
         fifo(path);
     }
     let mut queue = world.build(&world.options().close_wait(2 * SOON));
-    let before = (descriptors(), threads());
+    let before = (descriptors(), own_threads());
     let ids = waiting_opens(world, &mut queue, &paths);
     other_operations_complete(world, &mut queue);
     assert_eq!(queue.in_flight(), MANY);
@@ -121,9 +121,7 @@ pub fn opens_of_fifos(world: &World) {
         .iter()
         .map(|path| std::fs::File::options().read(true).write(true).open(path).unwrap())
         .collect();
-    // (Some kernels keep an idle worker of io_uring; seen on 6.1.)
-    let ours = || thread_names().iter().filter(|name| !name.starts_with("iou-wrk-")).count();
-    let are_gone = wait_for(SOON, || ours() <= before.1);
+    let are_gone = wait_for(SOON, || own_threads() <= before.1);
     assert!(are_gone, "threads: {}, then {:?}", before.1, thread_names());
     drop(ends);
     assert!(

@@ -289,6 +289,11 @@ pub fn threads() -> usize {
     fs::read_dir("/proc/self/task").unwrap().count()
 }
 
+/// The same without io_uring's workers, of which some kernels keep an idle one. (Seen on 6.1.)
+pub fn own_threads() -> usize {
+    thread_names().iter().filter(|name| !name.starts_with("iou-wrk-")).count()
+}
+
 /// The names of this process's threads, for a message.
 pub fn thread_names() -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
