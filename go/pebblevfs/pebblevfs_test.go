@@ -35,9 +35,15 @@ import (
 	"github.com/ringway-io/ringway/go/internal/pebblefs/stall"
 	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/internal/suite"
+	"github.com/ringway-io/ringway/go/internal/tests"
 	"github.com/ringway-io/ringway/go/pebblevfs"
 	"github.com/ringway-io/ringway/go/ringway"
 )
+
+var must, require, expect = tests.Must, tests.Require, tests.Expect
+
+// get returns the value of a call, and fails the test on an error.
+func get[T any](value T, err error) func(testing.TB) T { return tests.Get(value, err) }
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("RINGWAY_TEST_FILL"); dir != "" {
@@ -74,14 +80,6 @@ func each(t *testing.T, test func(t *testing.T, fs vfs.FS)) {
 			}
 			must(t, engine.Close())
 		})
-	}
-}
-
-// must fails the test on an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -241,13 +239,9 @@ func TestMethodsMatchDefault(t *testing.T) {
 		under := checked.(interface{ Unwrap() vfs.FS }).Unwrap()
 		got, want := methods(t, under), methods(t, vfs.Default)
 		for i := range want {
-			if got[i] != want[i] {
-				t.Errorf("%s\nvfs.Default: %s", got[i], want[i])
-			}
+			expect(t, got[i] == want[i], "%s\nvfs.Default: %s", got[i], want[i])
 		}
-		if vfs.Root(checked) != vfs.Default {
-			t.Error("vfs.Root does not return vfs.Default")
-		}
+		expect(t, vfs.Root(checked) == vfs.Default, "vfs.Root does not return vfs.Default")
 	})
 }
 
@@ -380,9 +374,8 @@ func TestClosedFiles(t *testing.T) {
 			for i, err := range []error{read, written, stat, synced, f.Sync(), f.SyncData(),
 				f.Preallocate(0, 1)} {
 				var path *fs.PathError
-				if !errors.Is(err, fs.ErrClosed) || !errors.As(err, &path) || path.Path != name {
-					t.Error(i, err)
-				}
+				expect(t, errors.Is(err, fs.ErrClosed) && errors.As(err, &path) &&
+					path.Path == name, "%v, %v", i, err)
 			}
 		}
 	})
@@ -417,9 +410,7 @@ func TestPrefetchOfNothing(t *testing.T) {
 			t.Error(after, "pages were read")
 		}
 		must(t, f.Prefetch(4096, 8192))
-		if suite.Cached(t, name) == 0 {
-			t.Error("no page was read")
-		}
+		expect(t, suite.Cached(t, name) != 0, "no page was read")
 	})
 }
 
@@ -435,9 +426,7 @@ func TestSyncLeavesNoDirtyPages(t *testing.T) {
 		} {
 			f, name := written(t, under)
 			before := suite.Dirty(t, name)
-			if before == 0 {
-				t.Errorf("%s: no page was dirty before it", what)
-			}
+			expect(t, before != 0, "%s: no page was dirty before it", what)
 			if err := sync(f); err != nil {
 				t.Fatal(what, err)
 			}
@@ -513,9 +502,7 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 				lines, limit := bufio.NewScanner(out), 500+rand.IntN(2000)
 				for n := 0; lines.Scan(); n++ { // To the end: keys printed before the kill count.
 					i, err := strconv.ParseUint(lines.Text(), 10, 64)
-					if err != nil {
-						t.Fatal(lines.Text())
-					}
+					require(t, err == nil, "%v", lines.Text())
 					acknowledged[i] = true
 					if n == limit {
 						must(t, cmd.Process.Kill())
@@ -533,9 +520,8 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 				found, written := content(t, db), map[string]string{}
 				must(t, db.CheckLevels(nil))
 				for i := range acknowledged {
-					if found[string(key(i))] != string(value(i)) {
-						t.Fatalf("round %d: key %d was acknowledged", round, i)
-					}
+					require(t, found[string(key(i))] == string(value(i)),
+						"round %d: key %d was acknowledged", round, i)
 				}
 				for r := range round + 1 {
 					for i := range uint64(5000) {
@@ -543,14 +529,11 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 					}
 				}
 				for k, v := range found {
-					if written[k] != v {
-						t.Fatalf("round %d: %x was never written", round, k)
-					}
+					require(t, written[k] == v, "round %d: %x was never written", round, k)
 				}
 				// Each of the 16 goroutines may have written one key without printing it.
-				if len(found) > len(acknowledged)+16*int(round+1) {
-					t.Fatalf("%d keys found, %d acknowledged", len(found), len(acknowledged))
-				}
+				require(t, len(found) <= len(acknowledged)+16*int(round+1),
+					"%d keys found, %d acknowledged", len(found), len(acknowledged))
 				tables := int64(0)
 				for _, level := range db.Metrics().Levels {
 					tables += level.NumFiles
@@ -560,9 +543,8 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 				}
 				must(t, db.Close())
 			}
-			if len(acknowledged) < 500*rounds {
-				t.Fatal("too few keys were written:", len(acknowledged))
-			}
+			require(t, len(acknowledged) >= 500*rounds, "too few keys were written: %v",
+				len(acknowledged))
 			t.Logf("all %d acknowledged keys found", len(acknowledged))
 		})
 	}
@@ -581,8 +563,7 @@ func TestStalledDiskIsReported(t *testing.T) {
 	f, err := fs.ReuseForWrite(name+".old", name)
 	must(t, err)
 	info := stall.Write(t, name, f, reports)
-	if info.Path != name || info.OpType != vfs.OpTypeWrite || info.Duration < 100*time.Millisecond {
-		t.Error(info)
-	}
+	expect(t, info.Path == name && info.OpType == vfs.OpTypeWrite &&
+		info.Duration >= 100*time.Millisecond, "%v", info)
 	must(t, engine.Close())
 }

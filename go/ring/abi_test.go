@@ -102,8 +102,7 @@ func constants(t *testing.T, names ...string) map[string]string {
 	files := token.NewFileSet()
 	var parsed []*ast.File
 	for _, name := range names {
-		file, err := parser.ParseFile(files, name, nil, 0)
-		must(t, err)
+		file := get(parser.ParseFile(files, name, nil, 0))(t)
 		parsed = append(parsed, file)
 	}
 	info := types.Info{Defs: map[*ast.Ident]types.Object{}}
@@ -122,13 +121,11 @@ func constants(t *testing.T, names ...string) map[string]string {
 // filesFor returns those of the package's files with a name like this that an architecture has.
 func filesFor(t *testing.T, pattern, architecture string) (names []string) {
 	t.Helper()
-	all, err := filepath.Glob(pattern)
-	must(t, err)
+	all := get(filepath.Glob(pattern))(t)
 	machine := build.Default
 	machine.GOARCH = architecture
 	for _, name := range all {
-		matches, err := machine.MatchFile(".", name)
-		must(t, err)
+		matches := get(machine.MatchFile(".", name))(t)
 		if matches {
 			names = append(names, name)
 		}

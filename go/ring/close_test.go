@@ -76,15 +76,12 @@ func TestCloseDoesNotStartPendingRequests(t *testing.T) {
 // Close closes descriptors in completions that were not reaped, and the files in the table.
 func TestCloseClosesDescriptors(t *testing.T) {
 	count := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		must(t, err)
+		entries := get(os.ReadDir("/proc/self/fd"))(t)
 		return len(entries)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	listener := get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
-	file, err := listener.(*net.TCPListener).File()
-	must(t, err)
+	file := get(listener.(*net.TCPListener).File())(t)
 	defer file.Close()
 	before := count()
 	r := newRing(t, Options{})
@@ -100,8 +97,7 @@ func TestCloseClosesDescriptors(t *testing.T) {
 	push(t, r, requests...)
 	must(t, errorOf(r.SubmitAndWait(len(requests)-1, testTimeout)))
 	for range 3 {
-		conn, err := net.Dial("tcp", listener.Addr().String())
-		must(t, err)
+		conn := get(net.Dial("tcp", listener.Addr().String()))(t)
 		defer conn.Close()
 	}
 	must(t, errorOf(r.SubmitAndWait(len(requests)-1+3, testTimeout)))

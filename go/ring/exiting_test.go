@@ -50,8 +50,7 @@ func TestAddSubmitter(t *testing.T) {
 		t.Fatal(err)
 	}
 	descriptors := func() int {
-		all, err := os.ReadDir("/proc/self/fd")
-		must(t, err)
+		all := get(os.ReadDir("/proc/self/fd"))(t)
 		return len(all)
 	}
 	before := descriptors()

@@ -375,8 +375,7 @@ func FuzzSequence(f *testing.F) {
 		if len(sequence) == 0 || len(sequence) > 2000 {
 			return
 		}
-		file, err := shared()
-		must(t, err)
+		file := get(shared())(t)
 		m := &machine{t: t, file: file, inFlight: map[*Request]*inFlight{}}
 		for place := range places {
 			m.content[place] = make([]byte, placeSize)

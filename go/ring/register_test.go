@@ -101,8 +101,7 @@ func TestDirectSockets(t *testing.T) {
 	gives(t, r, new(Request).Listen(listener, 4).FixedFile(), 0)
 	needOps(t, r, OpFixedFDInstall)
 	fd := one(t, r, new(Request).FixedFDInstall(listener))
-	name, err := syscall.Getsockname(fd)
-	must(t, err)
+	name := get(syscall.Getsockname(fd))(t)
 	syscall.Close(fd)
 	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"),
 		uint16(name.(*syscall.SockaddrInet4).Port))

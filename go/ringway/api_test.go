@@ -36,11 +36,9 @@ func TestSameAPIOnAllSystems(t *testing.T) {
 func exported(t *testing.T, os, arch string) (names []string) {
 	system := build.Default
 	system.GOOS, system.GOARCH, system.CgoEnabled = os, arch, false
-	dir, err := system.ImportDir(".", 0)
-	must(t, err)
+	dir := get(system.ImportDir(".", 0))(t)
 	for _, name := range dir.GoFiles {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		must(t, err)
+		file := get(parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution))(t)
 		for _, declaration := range file.Decls {
 			switch d := declaration.(type) {
 			case *ast.FuncDecl:
@@ -89,8 +87,7 @@ func fields(list *ast.FieldList) string {
 // Documentation shows no fields and no methods of a type that is an alias of an internal one.
 func TestNoAliasOfAnInternalType(t *testing.T) {
 	for _, dir := range []string{".", "../ring"} {
-		names, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		must(t, err)
+		names := get(filepath.Glob(filepath.Join(dir, "*.go")))(t)
 		require(t, len(names) > 10, "%v", names)
 		for _, name := range names {
 			file, err := parser.ParseFile(token.NewFileSet(), name, nil,

@@ -15,8 +15,7 @@ import (
 // Blocks are aligned, large enough and never shared, in any order of take and release.
 func TestArena(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	fixed, err := newFixedArena(3<<20 + 5*pageSize)
-	must(t, err)
+	fixed := get(newFixedArena(3<<20 + 5*pageSize))(t)
 	for name, a := range map[string]*arena{"growing": new(arena), "fixed": fixed} {
 		type held struct {
 			block

@@ -59,8 +59,7 @@ func value[T any](v T, err error) T {
 // runChild runs a child process, as an ordinary user if dir is not empty, and returns its output.
 func runChild(t *testing.T, child, dir string, env ...string) string {
 	t.Helper()
-	self, err := os.Executable()
-	must(t, err)
+	self := get(os.Executable())(t)
 	cmd := exec.Command(self)
 	cmd.Env = append(append(os.Environ(), "RINGWAY_TEST_CHILD="+child), env...)
 	if dir != "" && os.Getuid() == 0 {
@@ -76,8 +75,7 @@ func runChild(t *testing.T, child, dir string, env ...string) string {
 func runAsNobody(t *testing.T, dir string, cmd *exec.Cmd) {
 	t.Helper()
 	binary := filepath.Join(dir, "child")
-	program, err := os.ReadFile(cmd.Path)
-	must(t, err)
+	program := get(os.ReadFile(cmd.Path))(t)
 	must(t, os.WriteFile(binary, program, 0o755))
 	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
 		must(t, os.Chmod(at, 0o755))

@@ -385,8 +385,7 @@ func loadCases(t *testing.T) (cases []*conformanceCase) {
 	files, err := filepath.Glob("../../conformance/*.case")
 	require(t, err == nil && len(files) != 0, "no cases: %v", err)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		must(t, err)
+		text := get(os.ReadFile(file))(t)
 		var c *conformanceCase
 		var repeat []caseStep
 		rounds := -1

@@ -128,8 +128,7 @@ func TestCloseEndsWhatWaitsForDevice(t *testing.T) {
 func TestQueueOfDisk(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(name, []byte("x"), 0o600))
-	f, err := os.Open(name)
-	must(t, err)
+	f := get(os.Open(name))(t)
 	defer f.Close()
 	q := blockQueueOf(int(f.Fd()))
 	if q == nil {

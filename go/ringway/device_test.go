@@ -96,8 +96,7 @@ func TestFrozenFileSystem(t *testing.T) {
 func freeze(t *testing.T, dir string) (thaw func()) {
 	t.Helper()
 	const fifreeze, fithaw = 0xc0045877, 0xc0045878
-	d, err := os.Open(dir)
-	must(t, err)
+	d := get(os.Open(dir))(t)
 	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, d.Fd(), fifreeze, 0); errno != 0 {
 		d.Close()
 		t.Skip("skipped: this file system cannot be frozen: ", errno)

@@ -25,8 +25,7 @@ func residentPages(t *testing.T, name string) []bool {
 	file, err := os.Open(name)
 	must(t, err)
 	defer file.Close()
-	info, err := file.Stat()
-	must(t, err)
+	info := get(file.Stat())(t)
 	if info.Size() == 0 {
 		return nil
 	}
@@ -61,9 +60,7 @@ func cachedPages(t *testing.T, name string) (cached int) {
 func leavesNone(t *testing.T, what, name string) {
 	t.Helper()
 	for end := time.Now().Add(tooLong); cachedPages(t, name) > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s leaves %d pages", what, cachedPages(t, name))
-		}
+		require(t, !time.Now().After(end), "%s leaves %d pages", what, cachedPages(t, name))
 	}
 }
 
@@ -151,9 +148,8 @@ func TestDontCacheLeavesNoPages(t *testing.T) {
 			leavesNone(t, what, name)
 		}
 		must(t, errorOf(f.ReadAt(p, 0)))
-		if !bytes.Equal(p, want) || f.DontCacheRefusal() != nil {
-			t.Error("written:", bytes.Equal(p, want), f.DontCacheRefusal())
-		}
+		expect(t, bytes.Equal(p, want) && f.DontCacheRefusal() == nil, "written: %v, %v",
+			bytes.Equal(p, want), f.DontCacheRefusal())
 		// What was cached before stays. Another file, with the same pooled requests, caches.
 		f.SetDontCache(false)
 		must(t, errorOf(f.ReadAt(p, 0)))
@@ -218,8 +214,7 @@ func TestDontCacheIsLeftOutWhereItIsRefused(t *testing.T) {
 		if direct != 0 {
 			return
 		}
-		dir, err := os.MkdirTemp("/dev/shm", "ringway")
-		must(t, err)
+		dir := get(os.MkdirTemp("/dev/shm", "ringway"))(t)
 		defer os.RemoveAll(dir)
 		for _, write := range []bool{false, true} {
 			name := filepath.Join(dir, "file")

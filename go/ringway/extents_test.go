@@ -20,8 +20,7 @@ func TestFirstTransferReadsExtents(t *testing.T) {
 	for _, backend := range queueBackends {
 		e := newOrSkip(t, Options{Backend: backend})
 		f := openIn(t, e, nil, os.O_RDWR|Direct)
-		writer, err := os.OpenFile(f.Name(), os.O_WRONLY, 0)
-		must(t, err)
+		writer := get(os.OpenFile(f.Name(), os.O_WRONLY, 0))(t)
 		defer func() { _ = writer.Close() }()
 		for i := range int64(extents) {
 			must(t, errorOf(writer.WriteAt(make([]byte, pageSize), 2*i*pageSize)))

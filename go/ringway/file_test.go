@@ -41,8 +41,7 @@ func TestReaderAtContract(t *testing.T) {
 	name := fileWith(t, content)
 	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, name, os.O_RDONLY|direct)
-		reference, err := os.Open(name)
-		must(t, err)
+		reference := get(os.Open(name))(t)
 		defer reference.Close()
 		all := []int64{0, 1, 511, 512, 4095, 4096, 4097, 12288, int64(len(content)) - 1,
 			int64(len(content)), 1 << 20, 1 << 40, -1}
@@ -77,8 +76,7 @@ func TestReadNearTheLargestPosition(t *testing.T) {
 			t.Skip("skipped: there is no file system in memory: ", err)
 		}
 		defer os.RemoveAll(dir)
-		plain, err := os.Create(dir + "/file")
-		must(t, err)
+		plain := get(os.Create(dir + "/file"))(t)
 		defer plain.Close()
 		f, err := e.OpenFile(plain.Name(), os.O_RDWR|direct, 0)
 		if direct != 0 && errors.Is(err, syscall.EINVAL) {

@@ -15,41 +15,21 @@ import (
 	"time"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/internal/tests"
 )
+
+var must, require, expect = tests.Must, tests.Require, tests.Expect
+
+// get returns the value of a call, and fails the test on an error.
+func get[T any](value T, err error) func(testing.TB) T { return tests.Get(value, err) }
 
 // tooLong is how long a test waits for something that should happen soon.
 const tooLong = 60 * time.Second
 
-// must fails the test, and ends it, on an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // check fails the test on an error, and lets it go on.
 func check(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// require fails the test, and ends it, unless a condition holds.
-func require(t testing.TB, holds bool, format string, args ...any) {
-	t.Helper()
-	if !holds {
-		t.Fatalf(format, args...)
-	}
-}
-
-// expect fails the test unless a condition holds, and lets it go on.
-func expect(t testing.TB, holds bool, format string, args ...any) {
-	t.Helper()
-	if !holds {
-		t.Errorf(format, args...)
-	}
+	expect(t, err == nil, "%v", err)
 }
 
 // wantError fails the test if an error is another one.
@@ -189,8 +169,7 @@ func openIn(t testing.TB, e *Engine, content []byte, flag int) *File {
 // content returns what a file holds.
 func content(t testing.TB, f *File) []byte {
 	t.Helper()
-	p, err := os.ReadFile(f.Name())
-	must(t, err)
+	p := get(os.ReadFile(f.Name()))(t)
 	return p
 }
 
@@ -199,10 +178,8 @@ func pipe(t testing.TB, e *Engine) (reading, writing *File) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	must(t, err)
-	reading, err = e.NewFile(r)
-	must(t, err)
-	writing, err = e.NewFile(w)
-	must(t, err)
+	reading = get(e.NewFile(r))(t)
+	writing = get(e.NewFile(w))(t)
 	t.Cleanup(func() { reading.Close(); writing.Close() })
 	return reading, writing
 }

@@ -64,10 +64,8 @@ func mountHostile(t *testing.T) *hostile {
 	}
 	h := &hostile{t, t.TempDir(), t.TempDir()}
 	command := exec.Command(server, h.below, h.dir)
-	in, err := command.StdinPipe()
-	must(t, err)
-	out, err := command.StdoutPipe()
-	must(t, err)
+	in := get(command.StdinPipe())(t)
+	out := get(command.StdoutPipe())(t)
 	if err := command.Start(); err != nil {
 		t.Skip("skipped: ", err)
 	}
@@ -98,8 +96,7 @@ func (h *hostile) set(rule string) {
 // count returns how often an operation was requested.
 func (h *hostile) count(operation string) (n int) {
 	h.t.Helper()
-	text, err := os.ReadFile(filepath.Join(h.dir, ".hostile"))
-	must(h.t, err)
+	text := get(os.ReadFile(filepath.Join(h.dir, ".hostile")))(h.t)
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, operation+" "); ok {
 			_, _ = fmt.Sscan(rest, &n)

@@ -96,8 +96,7 @@ func TestNegativeArgumentsAreNamed(t *testing.T) {
 			strings.Contains(err.Error(), f.Name()), "%s: %v", what, err)
 	}
 	wantError(t, "NewFile", errorOf(e.NewFile(nil)), os.ErrInvalid)
-	closed, err := os.Open(f.Name())
-	must(t, err)
+	closed := get(os.Open(f.Name()))(t)
 	must(t, closed.Close())
 	wantError(t, "NewFile of a closed file", errorOf(e.NewFile(closed)), os.ErrClosed)
 }

@@ -96,8 +96,7 @@ func TestBatchOfOneRangeIsOneWrite(t *testing.T) {
 		}
 		_, after, _ := strings.Cut(string(text), "syscw: ")
 		line, _, _ := strings.Cut(after, "\n")
-		n, err := strconv.Atoi(line)
-		must(t, err)
+		n := get(strconv.Atoi(line))(t)
 		return n
 	}
 	each(t, func(t *testing.T, e *Engine, direct int) {
@@ -193,8 +192,7 @@ func TestAppendBatchMovesThePosition(t *testing.T) {
 			many,
 		} {
 			must(t, f.WriteBatch(batch, NoSync))
-			info, err := f.Stat()
-			must(t, err)
+			info := get(f.Stat())(t)
 			if at, err := f.Seek(0, io.SeekCurrent); at != info.Size() || err != nil {
 				t.Errorf("the position is %d, the size %d (%v)", at, info.Size(), err)
 			}
@@ -260,11 +258,9 @@ func TestAppendFlagSetLater(t *testing.T) {
 		expect(t, bytes.Equal(content(t, f)[blocks*pageSize:], want),
 			"wrong bytes, or in another order")
 
-		file, err := os.OpenFile(f.Name(), os.O_RDWR, 0)
-		must(t, err)
+		file := get(os.OpenFile(f.Name(), os.O_RDWR, 0))(t)
 		setAppend(t, file.Fd(), direct)
-		before, err := e.NewFile(file)
-		must(t, err)
+		before := get(e.NewFile(file))(t)
 		if n, err := before.WriteAt(page(), 0); n != 0 || err == nil {
 			t.Error(n, err)
 		}

@@ -40,8 +40,7 @@ func signature(method reflect.Type) string {
 
 // Direct is a flag of OpenFile on every system, and reads need no alignment with it.
 func TestDirectFlag(t *testing.T) {
-	e, err := Default()
-	must(t, err)
+	e := get(Default())(t)
 	f := openIn(t, e, []byte(strings.Repeat("0123456789", 1000)), os.O_RDONLY|Direct)
 	p := make([]byte, 7)
 	if n, err := f.ReadAt(p, 9996); n != 4 || err != io.EOF || string(p[:n]) != "6789" {
@@ -68,8 +67,7 @@ func TestNilFile(t *testing.T) {
 		wantError(t, name, err, os.ErrInvalid)
 	}
 	expect(t, none.Fd() == ^uintptr(0), "a nil File has a descriptor")
-	f, err := Create(filepath.Join(t.TempDir(), "file"))
-	must(t, err)
+	f := get(Create(filepath.Join(t.TempDir(), "file")))(t)
 	defer f.Close()
 	must(t, errorOf(f.WriteString("0123456789")))
 	must(t, errorOf(f.Seek(0, io.SeekStart)))
@@ -99,11 +97,9 @@ func sameReason(t *testing.T, what string, ours, theirs error) {
 // Methods that are not transfers have the results of package os.
 func TestOtherMethods(t *testing.T) {
 	dir := t.TempDir()
-	f, err := Create(filepath.Join(dir, "file"))
-	must(t, err)
+	f := get(Create(filepath.Join(dir, "file")))(t)
 	defer f.Close()
-	plain, err := os.Create(filepath.Join(dir, "plain"))
-	must(t, err)
+	plain := get(os.Create(filepath.Join(dir, "plain")))(t)
 	defer plain.Close()
 	soon := time.Now().Add(time.Hour)
 	sameReason(t, "deadline", f.SetDeadline(soon), plain.SetDeadline(soon))
@@ -114,11 +110,9 @@ func TestOtherMethods(t *testing.T) {
 	sameReason(t, "chown", f.Chown(uid, gid), plain.Chown(uid, gid))
 	sameReason(t, "chdir", f.Chdir(), plain.Chdir())
 
-	old, err := os.Getwd()
-	must(t, err)
+	old := get(os.Getwd())(t)
 	defer os.Chdir(old)
-	folder, err := Open(dir)
-	must(t, err)
+	folder := get(Open(dir))(t)
 	must(t, folder.Chdir())
 	check(t, errorOf(os.Stat("plain")))
 	must(t, folder.Close())
@@ -126,8 +120,7 @@ func TestOtherMethods(t *testing.T) {
 	wantError(t, "Chown", folder.Chown(-1, -1), os.ErrClosed)
 
 	// A pipe has deadlines.
-	e, err := Default()
-	must(t, err)
+	e := get(Default())(t)
 	reading, _ := pipe(t, e)
 	must(t, reading.SetReadDeadline(time.Now()))
 	wantError(t, "Read", errorOf(reading.Read(make([]byte, 1))), os.ErrDeadlineExceeded)
@@ -142,8 +135,7 @@ func TestWholeFiles(t *testing.T) {
 		require(t, string(got) == content && err == nil, "%q %v", got, err)
 	}
 	must(t, os.WriteFile(reference, nil, 0o640))
-	ours, err := os.Stat(name)
-	must(t, err)
+	ours := get(os.Stat(name))(t)
 	if theirs, err := os.Stat(reference); err != nil || ours.Mode() != theirs.Mode() {
 		t.Error(ours.Mode(), theirs.Mode(), err)
 	}
@@ -152,8 +144,7 @@ func TestWholeFiles(t *testing.T) {
 	sameReason(t, "read", errorOf(ReadFile(missing)), errorOf(os.ReadFile(missing)))
 	sameReason(t, "temp", errorOf(CreateTemp(missing, "x")), errorOf(os.CreateTemp(missing, "x")))
 	sameReason(t, "name", errorOf(CreateTemp(dir, "a/b")), errorOf(os.CreateTemp(dir, "a/b")))
-	f, err := CreateTemp(dir, "a*.tmp")
-	must(t, err)
+	f := get(CreateTemp(dir, "a*.tmp"))(t)
 	if matched, err := filepath.Match("a*.tmp", filepath.Base(f.Name())); !matched || err != nil {
 		t.Error(f.Name(), err)
 	}

@@ -75,16 +75,13 @@ func TestUnknownFileSystemIsLeftToPlainCalls(t *testing.T) {
 			}
 			f := open(t, e, name, flag)
 			known := f.lookUp().allows(backend)
-			if known == (in == dir) {
-				t.Errorf("%s: %s: %+v", backend, in, f.lookUp())
-			}
+			expect(t, known != (in == dir), "%s: %s: %+v", backend, in, f.lookUp())
 			before := queued()
 			batch := pages(pageSize)
 			check(t, errors.Join(errorOf(f.ReadAt(page(), 2*pageSize)), f.ReadBatch(batch),
 				f.WriteBatch(batch, DataSync), f.Sync()))
-			if (queued() != before) != known {
-				t.Errorf("%s: %s: %d operations in the queue", backend, in, queued()-before)
-			}
+			expect(t, (queued() != before) == known, "%s: %s: %d operations in the queue", backend,
+				in, queued()-before)
 		}
 	}
 }

@@ -24,8 +24,7 @@ func TestPreallocateWritten(t *testing.T) {
 		info, _ := f.Stat()
 		require(t, info.Size() == int64(len(want))+pageSize, "%v", info.Size())
 		const seekHole = 4
-		name, err := os.Open(f.Name())
-		must(t, err)
+		name := get(os.Open(f.Name()))(t)
 		defer name.Close()
 		if hole, err := name.Seek(0, seekHole); err == nil && hole != int64(len(want))+pageSize {
 			t.Error("a hole at", hole)

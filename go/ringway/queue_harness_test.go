@@ -170,8 +170,7 @@ func blockingPipe(t *testing.T, e *Engine) (*File, *os.File) {
 	t.Helper()
 	var fds [2]int
 	must(t, syscall.Pipe2(fds[:], syscall.O_CLOEXEC))
-	f, err := e.NewFile(os.NewFile(uintptr(fds[0]), "reading"))
-	must(t, err)
+	f := get(e.NewFile(os.NewFile(uintptr(fds[0]), "reading")))(t)
 	w := os.NewFile(uintptr(fds[1]), "writing")
 	t.Cleanup(func() { w.Close() })
 	return f, w

@@ -67,8 +67,7 @@ func pipeShard(t *testing.T, q queue) (s *shard, becomeReadable func()) {
 		_ = syscall.Close(fds[0])
 		_ = syscall.Close(fds[1])
 	})
-	s, err := newShard(q, fds[0], 256)
-	must(t, err)
+	s = get(newShard(q, fds[0], 256))(t)
 	// The reaper must not be the combiner when the test begins.
 	eventually(t, "the first round of the reaper", func() bool {
 		s.mu.Lock()

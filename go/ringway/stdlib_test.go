@@ -102,8 +102,7 @@ func TestFSMatchesDirFS(t *testing.T) {
 			fsys := newOrSkip(t, Options{Backend: backend, AlwaysRing: true}).DirFS(dir)
 			check(t, fstest.TestFS(fsys, "a/b/c", "a/large", "a/link", "hello world", "ünï",
 				"empty"))
-			sub, err := fs.Sub(fsys, "a")
-			must(t, err)
+			sub := get(fs.Sub(fsys, "a"))(t)
 			check(t, fstest.TestFS(sub, "large", "link", "b/c"))
 			// An archive is the same byte for byte.
 			archive := func(f fs.FS) string {
@@ -165,8 +164,7 @@ func TestDirectories(t *testing.T) {
 		e := newOrSkip(t, Options{Backend: backend})
 		for _, n := range []int{-1, 0, 1, 2, 100} {
 			f := open(t, e, dir, os.O_RDONLY)
-			reference, err := os.Open(dir)
-			must(t, err)
+			reference := get(os.Open(dir))(t)
 			sameAsOS(t, "parts of a directory", reads(f, n), reads(reference, n))
 			check(t, errors.Join(f.Close(), reference.Close()))
 			wantError(t, "ReadDir", errorOf(f.ReadDir(n)), os.ErrClosed)
@@ -241,8 +239,7 @@ func TestSyncOfDirectoriesAndPipes(t *testing.T) {
 			must(t, err)
 			defer r.Close()
 			want := text(w.Sync())
-			pipe, err := e.NewFile(w)
-			must(t, err)
+			pipe := get(e.NewFile(w))(t)
 			sameAsOS(t, "sync of a pipe", text(pipe.Sync()), want)
 			var noPipe error = syscall.ESPIPE
 			if len(testBackends) == 1 {

@@ -65,8 +65,7 @@ func grow(n int) byte {
 
 func descriptors(t *testing.T) int {
 	t.Helper()
-	all, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
+	all := get(os.ReadDir("/proc/self/fd"))(t)
 	return len(all)
 }
 
@@ -74,10 +73,8 @@ func TestNothingLeaks(t *testing.T) {
 	name := fileWith(t, bytesOf(1<<16))
 	for _, backend := range testBackends {
 		once := func() {
-			e, err := New(Options{Backend: backend, AlwaysRing: true, Rings: 2})
-			must(t, err)
-			f, err := e.Open(name)
-			must(t, err)
+			e := get(New(Options{Backend: backend, AlwaysRing: true, Rings: 2}))(t)
+			f := get(e.Open(name))(t)
 			var wg sync.WaitGroup
 			for range 20 {
 				wg.Go(func() { _, _ = f.ReadAt(make([]byte, 5000), 100) })

@@ -434,13 +434,9 @@ func TestSyncThatTheKernelTakesAloneDoesNotCount(t *testing.T) {
 func TestNoSignalInterruptsACall(t *testing.T) {
 	blocked := func() (mask uint64) {
 		status, err := os.ReadFile("/proc/thread-self/status")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require(t, err == nil, "%v", err)
 		_, rest, _ := strings.Cut(string(status), "SigBlk:")
-		if _, err := fmt.Sscanf(rest, "%x", &mask); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(fmt.Sscanf(rest, "%x", &mask)))
 		return mask
 	}
 	runtime.LockOSThread()
@@ -452,7 +448,6 @@ func TestNoSignalInterruptsACall(t *testing.T) {
 		t.Fatal(err)
 	}
 	const always = 1<<(syscall.SIGKILL-1) | 1<<(syscall.SIGSTOP-1)
-	if during|always != ^uint64(0) || blocked() != before {
-		t.Fatalf("blocked before %x, during the call %x, now %x", before, during, blocked())
-	}
+	require(t, during|always == ^uint64(0) && blocked() == before,
+		"blocked before %x, during the call %x, now %x", before, during, blocked())
 }

@@ -54,8 +54,7 @@ func TestUntornWritesAreWhole(t *testing.T) {
 			e := newOrSkip(t, o)
 			name := filepath.Join(dir, string(backend))
 			f := open(t, e, name, os.O_RDWR|os.O_CREATE|os.O_TRUNC|Direct)
-			unit, err := f.AtomicWriteUnit()
-			must(t, err)
+			unit := get(f.AtomicWriteUnit())(t)
 			require(t, unit.Min == pageSize && unit.Max > unit.Min && unit.MaxSegments == 1, "%+v",
 				unit)
 			for n := unit.Min; n <= unit.Max; n *= 2 {
@@ -113,8 +112,7 @@ func testUntornRefusals(t *testing.T, e *Engine, f *File, unit AtomicWriteUnit) 
 func TestUntornWritesAreRefused(t *testing.T) {
 	want := bytesOf(4 * pageSize)
 	each(t, func(t *testing.T, e *Engine, direct int) {
-		memory, err := os.MkdirTemp("/dev/shm", "ringway")
-		must(t, err)
+		memory := get(os.MkdirTemp("/dev/shm", "ringway"))(t)
 		defer os.RemoveAll(memory)
 		for _, dir := range []string{t.TempDir(), memory} {
 			name := filepath.Join(dir, "file")

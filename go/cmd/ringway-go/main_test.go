@@ -18,7 +18,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway-io/ringway/go/internal/tests"
 )
+
+var must, require, expect = tests.Must, tests.Require, tests.Expect
+
+// get returns the value of a call, and fails the test on an error.
+func get[T any](value T, err error) func(testing.TB) T { return tests.Get(value, err) }
 
 // TestMain is the command itself in the processes that it starts.
 func TestMain(m *testing.M) {
@@ -41,30 +48,6 @@ func runCommandLine(t *testing.T, args ...string) (stdout, stderr string) {
 	status := command(args, &out, &errs)
 	require(t, status == 0, "%v: exit status %d\n%s", args, status, &errs)
 	return out.String(), errs.String()
-}
-
-// must fails the test, and ends it, on an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// require fails the test, and ends it, unless a condition holds.
-func require(t testing.TB, holds bool, format string, args ...any) {
-	t.Helper()
-	if !holds {
-		t.Fatalf(format, args...)
-	}
-}
-
-// expect fails the test unless a condition holds, and lets it go on.
-func expect(t testing.TB, holds bool, format string, args ...any) {
-	t.Helper()
-	if !holds {
-		t.Errorf(format, args...)
-	}
 }
 
 func checkEmpty(t *testing.T, dir string) {
@@ -135,12 +118,10 @@ func TestBenchDoesNotChangeAnExistingFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "existing")
 	content := bytes.Repeat([]byte("data"), 8192)
 	must(t, os.WriteFile(name, content, 0o400))
-	before, err := os.Stat(name)
-	must(t, err)
+	before := get(os.Stat(name))(t)
 	out, _ := runCommandLine(t, "bench", name, "-direct", "2", "-cached", "2", "-commit", "2",
 		"-only", "ringway,os", "-runtime", "20ms", "-ramp", "1ms", "-repeat", "1")
-	after, err := os.Stat(name)
-	must(t, err)
+	after := get(os.Stat(name))(t)
 	now, err := os.ReadFile(name)
 	expect(t, err == nil && bytes.Equal(now, content) && after.ModTime().Equal(before.ModTime()),
 		"the file was changed: %v", err)
@@ -186,15 +167,13 @@ func TestMistakesAreReported(t *testing.T) {
 
 // The current run ends with the command, and nothing is left behind.
 func TestInterrupt(t *testing.T) {
-	self, err := os.Executable()
-	must(t, err)
+	self := get(os.Executable())(t)
 	dir := t.TempDir()
 	child := exec.Command(self, "bench", "-scratch", dir, "-size", "1m", "-direct", "", "-cached",
 		"1", "-only", "os", "-runtime", "1h")
 	// The run must not get the signal of the group.
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	errs, err := child.StderrPipe()
-	must(t, err)
+	errs := get(child.StderrPipe())(t)
 	must(t, child.Start())
 	defer child.Process.Kill()
 	if line, err := bufio.NewReader(errs).ReadString('\n'); !strings.Contains(line, "preparing") {

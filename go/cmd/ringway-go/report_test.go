@@ -201,8 +201,7 @@ func TestFormats(t *testing.T) {
 
 func TestScratchFile(t *testing.T) {
 	dir := t.TempDir()
-	created, err := createScratch(dir, 1<<20+3*block)
-	must(t, err)
+	created := get(createScratch(dir, 1<<20+3*block))(t)
 	defer created.file.Close()
 	checkEmpty(t, dir)
 	info, err := created.file.Stat()

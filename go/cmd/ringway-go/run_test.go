@@ -29,8 +29,7 @@ func orderFor(w workload, name string, t *target) order {
 
 func scratch(t *testing.T, size int64) *target {
 	t.Helper()
-	created, err := createScratch(t.TempDir(), size)
-	must(t, err)
+	created := get(createScratch(t.TempDir(), size))(t)
 	t.Cleanup(func() { created.file.Close() })
 	return created
 }

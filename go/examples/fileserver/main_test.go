@@ -24,16 +24,14 @@ import (
 	"time"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/internal/tests"
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-// must fails the test on an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = tests.Must
+
+// get returns the value of a call, and fails the test on an error.
+func get[T any](value T, err error) func(testing.TB) T { return tests.Get(value, err) }
 
 // site creates a directory to serve.
 func site(t *testing.T) string {

@@ -21,8 +21,14 @@ import (
 	"testing"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/internal/tests"
 	"github.com/ringway-io/ringway/go/ringway"
 )
+
+var must, expect = tests.Must, tests.Expect
+
+// get returns the value of a call, and fails the test on an error.
+func get[T any](value T, err error) func(testing.TB) T { return tests.Get(value, err) }
 
 // TestMain is the command itself in child processes.
 func TestMain(m *testing.M) {
@@ -41,14 +47,6 @@ func command(args ...string) *exec.Cmd {
 	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), "RINGWAY_TEST_COMMAND=1")
 	return cmd
-}
-
-// must fails the test on an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
@@ -87,9 +85,8 @@ func TestCommand(t *testing.T) {
 		found := list(t, name)
 		slices.Sort(printed)
 		slices.Sort(found)
-		if len(found) != 400 || !slices.Equal(printed, found) {
-			t.Errorf("%d records in the log, %d printed", len(found), len(printed))
-		}
+		expect(t, len(found) == 400 && slices.Equal(printed, found),
+			"%d records in the log, %d printed", len(found), len(printed))
 		if !strings.Contains(messages.String(), "found 200 records; appended 200 in ") {
 			t.Error(messages.String())
 		}
@@ -121,8 +118,7 @@ func TestKilledWriterLosesNoRecord(t *testing.T) {
 		cmd := command("-v", "-backend", string(e.Backend()), "-writers", "50", "-records",
 			"1000000", name)
 		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		must(t, err)
+		out := get(cmd.StdoutPipe())(t)
 		must(t, cmd.Start())
 		var printed []string
 		for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -135,9 +131,7 @@ func TestKilledWriterLosesNoRecord(t *testing.T) {
 		}
 		found := list(t, name)
 		for _, record := range printed {
-			if !slices.Contains(found, record) {
-				t.Errorf("%s was acknowledged", record)
-			}
+			expect(t, slices.Contains(found, record), "%s was acknowledged", record)
 		}
 	})
 }
@@ -181,8 +175,7 @@ func TestTornLogIsTruncated(t *testing.T) {
 // After a failed commit, all appends fail.
 func TestFailedCommitFailsAllAppends(t *testing.T) {
 	each(t, func(t *testing.T, e *ringway.Engine) {
-		full, err := e.OpenFile("/dev/full", os.O_RDWR, 0)
-		must(t, err)
+		full := get(e.OpenFile("/dev/full", os.O_RDWR, 0))(t)
 		j := &journal{file: full, entries: make(chan entry), ended: make(chan struct{})}
 		go j.run(0)
 		var wg sync.WaitGroup
@@ -201,8 +194,6 @@ func TestFailedCommitFailsAllAppends(t *testing.T) {
 		}
 		must(t, j.close())
 		late, again := j.append([]byte("late")), j.close()
-		if late != errClosed || again != errClosed {
-			t.Error(late, again)
-		}
+		expect(t, late == errClosed && again == errClosed, "%v, %v", late, again)
 	})
 }
