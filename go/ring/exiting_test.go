@@ -1,6 +1,6 @@
 //go:build linux
 
-// io-wq workers that exit, as exiting.go describes.
+// io-wq workers that exit, as exiting.go describes, and limits that the Rust core has too.
 
 package ring
 
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ringway-io/ringway/go/internal/core"
 	"github.com/ringway-io/ringway/go/internal/kernel"
 )
 
@@ -78,4 +79,26 @@ func TestAddSubmitter(t *testing.T) {
 	expect(t, limits[[2]uint32{5, 6}] >= threads/4, "the limits are %v", limits)
 	after := descriptors()
 	expect(t, after == before, "%v descriptors, and %v before", after, before)
+}
+
+// A constant that changes here or there changes in both, or its line goes, with the reason.
+func TestConstantsAreThoseOfTheCore(t *testing.T) {
+	const memory = "ringway-core/src/backend/uring/memory.rs"
+	const exiting = "ringway-core/src/backend/uring/exiting.rs"
+	for _, c := range []struct {
+		value      int64
+		file, name string
+	}{
+		{int64(memoryWait), memory, "LONGEST_WAIT"},
+		{int64(memoryStep), memory, "WAIT_STEP"},
+		{int64(memoryHopeless), memory, "WITHOUT_HOPE"},
+		{int64(soon), exiting, "SOON"},
+		{int64(workerExit), exiting, "EXITED"},
+		{workerTries, exiting, "TRIES"},
+		{maxSubmitters, exiting, "MAX_THREADS"},
+	} {
+		if there := core.Constant(t, c.file, c.name); c.value != there {
+			t.Errorf("%d here, but %s is %d in crates/%s", c.value, c.name, there, c.file)
+		}
+	}
 }

@@ -1,13 +1,15 @@
 //go:build linux && (amd64 || arm64 || loong64 || riscv64)
 
-// Real devices that fail and real file systems that are frozen, on loop devices. These tests need
-// root.
+// What depends on the device: its queue, submissions that would wait in the kernel, devices that
+// fail and file systems that are frozen. Tests on loop devices need root.
 
 package ringway
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -18,6 +20,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/ringway-io/ringway/go/internal/refusal"
 )
@@ -158,4 +161,353 @@ func TestDirectOpenRefused(t *testing.T) {
 		path.Op == "open" && errors.Is(err, syscall.EINVAL), "%v", err)
 	_, err = OpenFile("/proc/self/none", os.O_RDONLY|Direct, 0)
 	expect(t, errors.Is(err, os.ErrNotExist) && !errors.As(err, &refused), "%v", err)
+}
+
+// smallQueue is a queue of which a single shard uses six places.
+func smallQueue() *blockQueue { return &blockQueue{requests: 8} }
+
+// manyReads starts reads of a file, and returns a function that waits for them.
+func manyReads(f *File, count int, check func(int, error)) (wait func()) {
+	var all sync.WaitGroup
+	for i := range count {
+		all.Go(func() {
+			_, err := f.ReadAt(page(), int64(i)*pageSize)
+			check(i, err)
+		})
+	}
+	return all.Wait
+}
+
+// openOnSmallQueue opens a file of 64 pages, as on a disk with a small queue.
+func openOnSmallQueue(t *testing.T, e *Engine) *File {
+	f := openIn(t, e, make([]byte, 64*pageSize), os.O_RDWR|Direct)
+	f.lookUp()
+	f.facts.queue = smallQueue()
+	return f
+}
+
+// No more transfers are in a device than its queue holds, and none is forgotten.
+func TestDeviceQueueIsNotExceeded(t *testing.T) {
+	for _, backend := range queueBackends {
+		e, s := scriptedEngine(t, Options{Backend: backend})
+		f := openOnSmallQueue(t, e)
+		other := openIn(t, e, make([]byte, pageSize), os.O_RDWR|Direct)
+		other.lookUp()
+		other.facts.queue = smallQueue()
+		if !f.facts.allows(e.backend) {
+			t.Skip("skipped: the temporary folder is on a file system without queues")
+		}
+		f.warm.Store(true)
+		other.warm.Store(true)
+		f.facts.waits, other.facts.waits = waits{}, waits{}
+		s.onResult(func(r *request) bool { return r.file == f })
+		wait := manyReads(f, 40, func(i int, err error) {
+			expect(t, err == nil, "%v, %v", i, err)
+		})
+		eventually(t, "all arrive", func() bool {
+			stats := e.Stats()
+			return stats.InFlight == 6 && stats.Waiting == 34
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		left := begin(t, "a canceled read", func() error {
+			return errorOf(f.ReadAtContext(ctx, page(), 0))
+		})
+		eventually(t, "another arrives", func() bool { return e.Stats().Waiting == 35 })
+		cancel()
+		left(context.Canceled)
+		begin(t, "a read of another device", func() error {
+			return errorOf(other.ReadAt(page(), 0))
+		})(nil)
+		var most int
+		done := make(chan struct{})
+		go func() { wait(); close(done) }()
+		for running := true; running; {
+			select {
+			case <-done:
+				running = false
+			case <-time.After(100 * time.Microsecond):
+				most = max(most, e.Stats().InFlight)
+				s.complete(s.takeHeld())
+			}
+		}
+		if stats := e.Stats(); most > 6 || stats.Waiting != 0 || stats.InFlight != 0 {
+			t.Error(backend, most, stats)
+		}
+		s.release()
+	}
+}
+
+// A device completes nothing. Plain calls make the transfers that wait for it.
+func TestTransfersDoNotWaitForHungDevice(t *testing.T) {
+	e, s := scriptedEngine(t, Options{})
+	f := openOnSmallQueue(t, e)
+	s.holdResults()
+	done := make(chan int, 40)
+	wait := manyReads(f, 40, func(i int, err error) {
+		expect(t, err == nil, "%v, %v", i, err)
+		done <- i
+	})
+	returns(t, "the reads that wait", func() {
+		for range 34 {
+			<-done
+		}
+	})
+	s.release()
+	returns(t, "the others", wait)
+}
+
+// Close ends the transfers that wait for a device.
+func TestCloseEndsWhatWaitsForDevice(t *testing.T) {
+	e, s := scriptedEngine(t, Options{closeWait: time.Second})
+	f := openOnSmallQueue(t, e)
+	s.holdResults()
+	failed := make(chan error, 40)
+	wait := manyReads(f, 40, func(_ int, err error) { failed <- err })
+	eventually(t, "all arrive", func() bool { return e.Stats().Waiting == 34 })
+	_ = e.Close()
+	returns(t, "the reads", wait)
+	for range 40 {
+		err := <-failed
+		expect(t, errors.Is(err, ErrEngineClosed) || errors.Is(err, ErrAbandoned), "%v", err)
+	}
+	_ = f.Close()
+}
+
+// The partitions and files of a disk have its queue, and share it.
+func TestQueueOfDisk(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(name, []byte("x"), 0o600))
+	f := get(os.Open(name))(t)
+	defer f.Close()
+	q := blockQueueOf(int(f.Fd()))
+	if q == nil {
+		t.Skip("skipped: the temporary folder is on no disk")
+	}
+	expect(t, q.requests >= 1 && blockQueueOf(int(f.Fd())) == q, "%v", q)
+	for _, c := range [][3]int{{64, 1, 48}, {64, 2, 24}, {1, 8, 1}} {
+		got := deviceLimit(c[0], c[1])
+		expect(t, got == c[2], "%v, %v", c, got)
+	}
+}
+
+func TestAccessTimeIsDue(t *testing.T) {
+	at := func(atime, mtime, ctime int64) [3]syscall.Timespec {
+		return [3]syscall.Timespec{{Sec: atime}, {Sec: mtime}, {Sec: ctime, Nsec: 1}}
+	}
+	const today, second = 1_000_000, int64(time.Second)
+	for _, c := range []struct {
+		times [3]syscall.Timespec
+		want  bool
+	}{
+		{at(today, today-1, today-1), false},
+		{at(today, today, today-1), true},
+		{at(today, today-1, today), true},
+		{at(today-2, today-1, today-3), true},
+		{at(today-24*60*60, 1, 1), true},
+		{at(today-24*60*60+1, 1, 1), false},
+	} {
+		got := new(accessTime).judge(c.times, second, today)
+		expect(t, got == c.want, "%v: %v", c.times, got)
+	}
+	// A time that no read changes is not due for ever.
+	var a accessTime
+	due := at(1, 2, 2)
+	for _, c := range []struct {
+		times [3]syscall.Timespec
+		now   int64
+		want  bool
+	}{
+		{due, 1 * second, true}, {due, 10 * second, true}, {due, 11 * second, false},
+		{due, 50 * second, false}, {at(1, 3, 3), 51 * second, true},
+		{at(today, 3, 3), 52 * second, false}, {due, 53 * second, true},
+	} {
+		got := a.judge(c.times, c.now, 10)
+		expect(t, got == c.want, "after %d s: %v", c.now/second, got)
+	}
+}
+
+// Which submissions may wait: writes to ext4, reads there whose access time is due, and the first
+// transfer of a file. AlwaysRing gives everything to the ring at once.
+func TestSubmissionMayWait(t *testing.T) {
+	e := newOrSkip(t, Options{Backend: BackendURing})
+	f := openIn(t, e, make([]byte, pageSize), os.O_RDWR|Direct)
+	recent := func() { f.accessTime.asked.Store(int64(time.Since(started))) }
+	expect := func(what string, reads, writes bool) {
+		t.Helper()
+		r, w := f.submissionMayWait(opRead), f.submissionMayWait(opWrite)
+		expect(t, r == reads && w == writes, "%v, %v, %v", what, r, w)
+	}
+	f.lookUp()
+	f.facts.waits = waits{first: true, journal: true}
+	expect("first: ", true, true)
+	f.noteDone(opRead)
+	expect("ext4, noatime: ", false, true)
+	f.facts.waits.atime = true
+	expect("ext4, just written: ", true, true)
+	f.accessTime.due.Store(false)
+	recent()
+	expect("ext4, read a moment ago: ", false, true)
+	f.noteDone(opWrite)
+	expect("ext4, written a moment ago: ", true, true)
+	f.facts.waits = waits{first: true}
+	expect("XFS: ", false, false)
+	f.facts.waits = waits{first: true, journal: true}
+	e.options.AlwaysRing = true
+	expect("AlwaysRing: ", false, false)
+}
+
+// Direct overwrites wait while ext4 commits its journal to a slow device. No other goroutine waits
+// with them, and neither does the garbage collector.
+func TestJournalCommitStopsNobody(t *testing.T) {
+	h := mountHostile(t)
+	image := filepath.Join(h.dir, "image")
+	device := loopDevice(t, image, 128<<20)
+	run(t, "mkfs.ext4", "-q", device)
+	dir := mount(t, device, "ext4", "")
+	defer func() {
+		h.set("clear")
+		_ = exec.Command("umount", dir).Run()
+	}()
+	name := filepath.Join(dir, "file")
+	must(t, os.WriteFile(name, make([]byte, 1<<20), 0o600))
+	syscall.Sync()
+	for _, backend := range queueBackends {
+		t.Run(string(backend), func(t *testing.T) { journalCommit(t, h, backend, name) })
+	}
+}
+
+func journalCommit(t *testing.T, h *hostile, backend Backend, name string) {
+	e := newOrSkip(t, Options{Backend: backend})
+	f := open(t, e, name, os.O_RDWR|Direct)
+	h.set("image write delay 300")
+	defer h.set("clear")
+	var over atomic.Bool
+	var others, writers sync.WaitGroup
+	others.Go(func() {
+		for n := int64(0); !over.Load(); n++ {
+			other, err := os.OpenFile(name+".other", os.O_RDWR|os.O_CREATE, 0o600)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = other.Truncate(pageSize * (1 + n%7))
+			_ = other.Sync()
+			_ = other.Close()
+		}
+	})
+	var worst time.Duration
+	others.Go(func() {
+		for !over.Load() {
+			before := time.Now()
+			time.Sleep(5 * time.Millisecond)
+			worst = max(worst, time.Since(before))
+		}
+	})
+	for g := range 16 {
+		writers.Go(func() {
+			for i := range 2 {
+				n, err := f.WriteAt(page(), 2*pageSize)
+				expect(t, n == pageSize && err == nil, "%v, %v", n, err)
+				time.Sleep(time.Duration(10+(g*37+i*91)%300) * time.Millisecond)
+			}
+		})
+	}
+	returns(t, "writes", writers.Wait)
+	over.Store(true)
+	returns(t, "the other goroutines", others.Wait)
+	expect(t, worst <= 1500*time.Millisecond, "another goroutine slept 5 ms, and ran after %v",
+		worst)
+	t.Log(fmt.Sprint("the longest sleep of 5 ms: ", worst))
+}
+
+// A write by a plain call changes the times of the file, too: the next read asks for them.
+func TestReadAsksForTheAccessTimeAfterEachKindOfWrite(t *testing.T) {
+	e := newOrSkip(t, Options{})
+	f := openIn(t, e, make([]byte, 4*pageSize), os.O_RDWR)
+	d := openIn(t, e, make([]byte, 4*pageSize), os.O_RDWR|Direct)
+	batch := func(f *File) func() error {
+		return func() error { return f.WriteBatch(pages(pageSize), DataSync) }
+	}
+	for what, write := range map[string]struct {
+		f  *File
+		do func() error
+	}{
+		"direct":          {d, func() error { return errorOf(d.WriteAt(page(), 0)) }},
+		"buffered":        {f, func() error { return errorOf(f.WriteAt([]byte("x"), 0)) }},
+		"batch, direct":   {d, batch(d)},
+		"batch, buffered": {f, batch(f)},
+	} {
+		write.f.accessTime.asked.Store(1)
+		err := write.do()
+		expect(t, err == nil, "%v, %v", what, err)
+		expect(t, write.f.accessTime.asked.Load() == 0, "%v: the next read does not ask", what)
+	}
+}
+
+// After the first transfer of a file on ext4, its whole list of extents is in memory.
+func TestFirstTransferReadsExtents(t *testing.T) {
+	// EXT4_IOC_CLEAR_ES_CACHE and EXT4_IOC_GET_ES_CACHE: the kernel forgets what it knows of the
+	// extents, and counts what it knows.
+	const forget, known = 0x6628, 0xc020662a
+	const extents = 1200 // In three blocks of the list, and a half.
+	for _, backend := range queueBackends {
+		e := newOrSkip(t, Options{Backend: backend})
+		f := openIn(t, e, nil, os.O_RDWR|Direct)
+		writer := get(os.OpenFile(f.Name(), os.O_WRONLY, 0))(t)
+		defer func() { _ = writer.Close() }()
+		for i := range int64(extents) {
+			must(t, errorOf(writer.WriteAt(make([]byte, pageSize), 2*i*pageSize)))
+		}
+		must(t, writer.Sync())
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, writer.Fd(), forget, 0); errno != 0 {
+			t.Skip("skipped: no ext4 of Linux 5.4: ", errno)
+		}
+		moves(t, pageSize)(f.ReadAt(make([]byte, pageSize), 0))
+		m := fiemap{length: 1<<64 - 1} // Without room for extents, they are counted.
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, writer.Fd(), known,
+			uintptr(unsafe.Pointer(&m))); errno != 0 || m.mapped < extents {
+			t.Error(backend, ": ", m.mapped, " extents known, ", errno)
+		}
+	}
+}
+
+func TestZramBelow(t *testing.T) {
+	root := t.TempDir()
+	for _, folder := range []string{"sda/sda1", "zram1", "dm-0/slaves", "md0/slaves", "md0/md0p1",
+		"dev"} {
+		must(t, os.MkdirAll(filepath.Join(root, folder), 0o700))
+	}
+	link := func(to, at string) { must(t, os.Symlink(to, filepath.Join(root, at))) }
+	link("../../sda", "dm-0/slaves/sda")
+	link("../../zram1", "dm-0/slaves/zram1")
+	link("../../dm-0", "md0/slaves/dm-0")
+	for i, c := range []struct {
+		device string
+		want   bool
+	}{{"sda", false}, {"sda/sda1", false}, {"zram1", true}, {"dm-0", true}, {"md0", true},
+		{"md0/md0p1", true}} {
+		at := fmt.Sprint("dev/", i)
+		link("../"+c.device, at)
+		got, err := isZram(filepath.Join(root, at), stackedDevices)
+		expect(t, got == c.want && err == nil, "%v, %v, %v", c.device, got, err)
+	}
+	_, err := isZram(root+"/dev/missing", stackedDevices)
+	wantError(t, "missing", err, fs.ErrNotExist)
+}
+
+func TestDriverOf(t *testing.T) {
+	const devices = "Character devices:\n  9 st\n254 zram\n\nBlock devices:\n  9 md\n253 zram\n" +
+		"254 virtblk\n"
+	for major, want := range map[uint64]string{9: "md", 253: "zram", 254: "virtblk", 7: ""} {
+		got := driverOf(major, devices)
+		expect(t, got == want, "%v, %v", major, got)
+	}
+}
+
+// On zram memory is aligned to pages, whatever the kernel reports.
+func TestWholePages(t *testing.T) {
+	e := newOrSkip(t, Options{})
+	f := openIn(t, e, bytesOf(8192), os.O_RDWR|Direct)
+	got := f.directLimits().memory
+	expect(t, got >= pageSize || !takesWholePages(f.fd), "memory is aligned to %v", got)
 }

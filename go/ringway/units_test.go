@@ -1,0 +1,392 @@
+// Parts that need no file: reference counts, lanes of blocking calls, scans for pages that the page
+// cache lacks, pooled and registered buffers.
+
+package ringway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+)
+
+func TestRefs(t *testing.T) {
+	for range 200 {
+		var r refs
+		var users, lasts atomic.Int32
+		var wg sync.WaitGroup
+		out := func(last bool) {
+			if last {
+				lasts.Add(1)
+				expect(t, users.Load() == 0, "the last release, while there are users")
+			}
+		}
+		for range 8 {
+			wg.Go(func() {
+				for r.acquire() {
+					users.Add(1)
+					r.retain()
+					users.Add(-1)
+					out(r.release())
+					users.Add(1)
+					users.Add(-1)
+					out(r.release())
+				}
+				out(r.release())
+			})
+		}
+		var firsts atomic.Int32
+		for range 2 {
+			wg.Go(func() {
+				first, last := r.close()
+				if first {
+					firsts.Add(1)
+				}
+				out(last)
+			})
+		}
+		wg.Wait()
+		require(t, firsts.Load() == 1 && lasts.Load() == 1, "%d first closes, %d last releases",
+			firsts.Load(), lasts.Load())
+	}
+}
+
+// fill uses up all slots that a lane can have.
+func (l *lane) fill() {
+	l.mu.Lock()
+	l.inUse, l.slots = largestLane, largestLane
+	l.mu.Unlock()
+}
+
+// Calls that hang do not block the calls after them, and a lane that has grown shrinks when they
+// return.
+func TestHungCallsGrowLane(t *testing.T) {
+	l := newLane(4, nil)
+	for range 4 {
+		must(t, l.begin(background))
+	}
+	for range 100 { // At most one of them waits: the new slots stay.
+		must(t, l.begin(background))
+		l.end()
+	}
+	require(t, l.slots == 4+growth && l.inUse == 4, "%d slots, %d in use", l.slots, l.inUse)
+	for range 4 {
+		l.end()
+	}
+	require(t, l.slots == 4 && l.inUse == 0, "%d slots, %d in use", l.slots, l.inUse)
+}
+
+// A lane in which no call returns grows once in each period, however many callers wait.
+func TestLaneGrowsOncePerPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const base, waiters = 4, 64
+		l := newLane(base, nil)
+		hang := make(chan struct{})
+		began := time.Now() // The clock of the test bubble, which only the sleeps below advance.
+		for range base + waiters {
+			go func() {
+				check(t, l.begin(background))
+				<-hang
+				l.end()
+			}()
+			time.Sleep(hungAfter / waiters) // So that they do not wait since the same moment.
+		}
+		for range 6 {
+			time.Sleep(hungAfter)
+			synctest.Wait()
+			l.mu.Lock()
+			periods := int(time.Since(began) / hungAfter)
+			if grown := (l.slots - base) / growth; grown < periods/2 || grown > periods ||
+				l.inUse != min(l.slots, base+waiters) {
+				t.Errorf("%d times in %d periods; %d in use", grown, periods, l.inUse)
+			}
+			l.mu.Unlock()
+		}
+		close(hang)
+		synctest.Wait()
+		expect(t, l.slots == base && l.inUse == 0, "%d slots, %d in use at the end", l.slots,
+			l.inUse)
+	})
+}
+
+// A lane whose calls return does not grow, however long callers wait.
+func TestBusyLaneDoesNotGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLane(4, nil)
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				check(t, l.begin(background))
+				time.Sleep(hungAfter / 2)
+				l.end()
+			})
+		}
+		time.Sleep(5 * hungAfter)
+		synctest.Wait()
+		l.mu.Lock()
+		expect(t, l.slots == 4 && l.inUse == 4, "%d slots, %d in use", l.slots, l.inUse)
+		l.mu.Unlock()
+		all.Wait()
+	})
+}
+
+// A lane never has more slots than the limit, and a caller whose context ends stops waiting.
+func TestLaneIsBounded(t *testing.T) {
+	l := newLane(4, nil)
+	l.fill()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*hungAfter)
+	defer cancel()
+	err := l.begin(ctx)
+	require(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
+	require(t, l.slots == largestLane && l.inUse == largestLane && l.waiters.Len() == 0,
+		"%d slots, %d in use, %d waiters", l.slots, l.inUse, l.waiters.Len())
+}
+
+// No slot is lost when contexts end at the moment when their callers get one.
+func TestLaneCancelStorm(t *testing.T) {
+	over := make(chan struct{})
+	l := newLane(3, over)
+	var now, most atomic.Int32
+	var wg sync.WaitGroup
+	for g := range 32 {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(g), 9))
+			for range 200 {
+				ctx, cancel := context.WithTimeout(context.Background(),
+					time.Duration(random.IntN(200))*time.Microsecond)
+				if l.begin(ctx) == nil {
+					n := now.Add(1)
+					for most := &most; ; {
+						old := most.Load()
+						if n <= old || most.CompareAndSwap(old, n) {
+							break
+						}
+					}
+					time.Sleep(time.Duration(random.IntN(50)) * time.Microsecond)
+					now.Add(-1)
+					l.end()
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	require(t, l.inUse == 0 && l.waiters.Len() == 0 && l.slots == 3,
+		"%d in use, %d waiters, %d slots", l.inUse, l.waiters.Len(), l.slots)
+	if n := int(most.Load()); n > 3+growth {
+		t.Errorf("%d calls at once", n)
+	}
+	for range 3 {
+		must(t, l.begin(background))
+	}
+	close(over)
+	err := l.begin(background)
+	require(t, errors.Is(err, ErrEngineClosed), "%v", err)
+}
+
+// scanned carries a scan out, with a page cache that has some pages. It returns what is read.
+func scanned(s *pageScan, has func(page int64) bool) (read []extent, calls int) {
+	for {
+		off, n := s.next()
+		if n == 0 {
+			return read, calls
+		}
+		calls++
+		cached := 0
+		for cached < n && has((off+int64(cached))/s.page) {
+			cached++
+		}
+		first, rest := s.advance(cached)
+		if first.start < first.end {
+			read = append(read, extent{first.start, max(first.end, rest.end)})
+		}
+	}
+}
+
+func TestPageScan(t *testing.T) {
+	const page = 4096
+	all := func(int64) bool { return true }
+	none := func(int64) bool { return false }
+	s := newPageScan([]Range{{0, 64 * page}}, 64*page, page)
+	if read, calls := scanned(&s, all); read != nil || calls != 32 || s.cached != 64*page {
+		t.Error("one call tells of two pages:", read, calls, s.cached)
+	}
+	s = newPageScan([]Range{{10, 1}, {9 * page, 1}}, 100*page, page)
+	apart := []extent{{0, page}, {9 * page, 10 * page}}
+	if read, _ := scanned(&s, none); !slices.Equal(read, apart) {
+		t.Error("no more than was asked for:", read)
+	}
+	s = newPageScan([]Range{{0, 100*page + 5}}, 100*page+5, page)
+	want := []extent{{3 * page, 35 * page}, {35 * page, 67 * page}, {67 * page, 99 * page},
+		{99 * page, 100*page + 5}}
+	read, _ := scanned(&s, func(n int64) bool { return n < 3 })
+	expect(t, slices.Equal(read, want) && s.cached == 3*page,
+		"a missing page is read with those after it: %v, %v", read, s.cached)
+	const most = math.MaxInt64
+	for _, c := range []struct {
+		ranges []Range
+		n      int64
+		want   []extent
+	}{
+		{[]Range{{5000, 1}, {1, 1}, {4095, 2}}, 1 << 20, []extent{{0, 8192}}},
+		{[]Range{{9000, 1}, {0, 1}}, 1 << 20, []extent{{0, 4096}, {8192, 12288}}},
+		{[]Range{{0, most}, {7, 0}}, 5000, []extent{{0, 5000}}},
+		{[]Range{{5000, 1000}, {most, most}}, 5000, nil},
+		{[]Range{{most - 1, most}}, most, []extent{{most - 4095, most}}},
+	} {
+		if s := newPageScan(c.ranges, c.n, page); !slices.Equal(s.extents, c.want) {
+			t.Errorf("%v of %d: %v, not %v", c.ranges, c.n, s.extents, c.want)
+		}
+	}
+}
+
+// Each page of the ranges is found or read, and each once.
+func TestPageScanCountsPagesOnce(t *testing.T) {
+	const page = 4096
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		size := r.Int64N(500_000)
+		var ranges []Range
+		wanted := make(map[int64]bool)
+		for range r.IntN(20) {
+			one := Range{r.Int64N(400_000), r.Int64N(200_000)}
+			ranges = append(ranges, one)
+			for at := one.Off; at < min(one.Off+one.N, size); at = at/page*page + page {
+				wanted[at/page] = true
+			}
+		}
+		cached := make(map[int64]bool)
+		for range r.IntN(200) {
+			cached[r.Int64N(130)] = true
+		}
+		s := newPageScan(ranges, size, page)
+		read, _ := scanned(&s, func(n int64) bool { return cached[n] })
+		for _, e := range read {
+			for at := e.start; at < e.end; at += page {
+				require(t, wanted[at/page], "read twice, or for nobody: %v, %v, %v", ranges, size,
+					e)
+				delete(wanted, at/page)
+			}
+		}
+		var found int64
+		for n := range wanted {
+			require(t, cached[n], "missing, and not read: %v, %v, %v", ranges, size, n)
+			found += min(page, size-n*page)
+		}
+		require(t, s.cached == found, "cached: %v not %v", s.cached, found)
+	}
+}
+
+// Blocks are aligned, large enough and never shared, in any order of take and release.
+func TestArena(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	fixed := get(newFixedArena(3<<20 + 5*pageSize))(t)
+	for name, a := range map[string]*arena{"growing": new(arena), "fixed": fixed} {
+		type held struct {
+			block
+			mark byte
+		}
+		var all []held
+		refused := 0
+		for i := range 3000 {
+			if len(all) > 0 && random.IntN(5) < 2 || len(all) > 40 {
+				at := random.IntN(len(all))
+				h := all[at]
+				require(t, bytes.Count(h.memory, []byte{h.mark}) == len(h.memory),
+					"%s: a block of %d bytes was shared", name, len(h.memory))
+				h.release()
+				all[at] = all[len(all)-1]
+				all = all[:len(all)-1]
+				continue
+			}
+			n := random.IntN(1 << random.IntN(21))
+			b, ok := a.take(n)
+			if !ok {
+				refused++
+				continue
+			}
+			require(t, len(b.memory) >= n && len(b.memory) <= max(2*n, pageSize)+pageSize,
+				"%s: %d bytes for %d", name, len(b.memory), n)
+			if at := uintptr(unsafe.Pointer(unsafe.SliceData(b.memory))); at%pageSize != 0 {
+				t.Fatalf("%s: at %x", name, at)
+			}
+			require(t, a.only == nil || within(b.memory, a.only), "%s: outside of its region", name)
+			for j := range b.memory {
+				b.memory[j] = byte(i)
+			}
+			all = append(all, held{b, byte(i)})
+		}
+		if a.only == nil && refused > 0 || a.only != nil && refused == 0 {
+			t.Fatalf("%s: refused %d times", name, refused)
+		}
+		if a.only == nil {
+			continue
+		}
+		a.retire()
+		if _, ok := a.take(1); ok || a.only == nil {
+			t.Fatal("a retired arena allocates blocks, or is unmapped while blocks are borrowed")
+		}
+		for _, h := range all {
+			h.memory[0] = 1 // Not unmapped yet.
+			h.release()
+		}
+		require(t, a.only == nil, "a retired arena stays mapped after all blocks were released")
+	}
+}
+
+func TestBufferReleases(t *testing.T) {
+	b := NewBuffer(10)
+	at := unsafe.SliceData(b.Bytes())
+	require(t, b.Len() == 10, "%v", b.Len())
+	b.Release()
+	if again := NewBuffer(4000); unsafe.SliceData(again.Bytes()) != at {
+		t.Fatal("a released block is not reused")
+	} else {
+		again.Release()
+		defer func() {
+			require(t, recover() != nil, "releasing a buffer twice does not panic")
+		}()
+		again.Release()
+	}
+}
+
+// A buffer that was read for a caller whose context has ended goes back to the pool.
+func TestDiscardedBufferIsReleased(t *testing.T) {
+	borrowed := func() int {
+		pooled.mu.Lock()
+		defer pooled.mu.Unlock()
+		return pooled.borrowed
+	}
+	before := borrowed()
+	for range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		reading, gone := make(chan struct{}), make(chan struct{})
+		go func() {
+			<-reading
+			cancel()
+		}()
+		b, err := untilDone(ctx, func() (*Buffer, error) {
+			b := NewBuffer(5000)
+			close(reading)
+			<-gone
+			return b, nil
+		}, discardBuffer)
+		close(gone)
+		require(t, b == nil && errors.Is(err, context.Canceled), "%v, %v", b, err)
+	}
+	for range 500 {
+		if borrowed() == before {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%d buffers were borrowed before, %d now", before, borrowed())
+}
