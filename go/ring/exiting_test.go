@@ -5,7 +5,6 @@
 package ring
 
 import (
-	"os"
 	"runtime"
 	"sync"
 	"syscall"
@@ -50,11 +49,7 @@ func TestAddSubmitter(t *testing.T) {
 	if _, _, err := r.IOWQMaxWorkers(5, 6); err != nil {
 		t.Fatal(err)
 	}
-	descriptors := func() int {
-		all := get(os.ReadDir("/proc/self/fd"))(t)
-		return len(all)
-	}
-	before := descriptors()
+	before := openDescriptors(t)
 	// Most of these threads are new. The others may have workers of other tests' rings.
 	const threads = 32
 	var mu sync.Mutex
@@ -77,7 +72,7 @@ func TestAddSubmitter(t *testing.T) {
 	}
 	ended.Wait()
 	expect(t, limits[[2]uint32{5, 6}] >= threads/4, "the limits are %v", limits)
-	after := descriptors()
+	after := openDescriptors(t)
 	expect(t, after == before, "%v descriptors, and %v before", after, before)
 }
 

@@ -136,6 +136,19 @@ func collect(t *testing.T, r *Ring, requests ...*Request) []Completion {
 	return ordered
 }
 
+// finish waits for the last completion of a request that was canceled or removed.
+func finish(t *testing.T, r *Ring, q *Request) {
+	t.Helper()
+	for q.InFlight() {
+		collect(t, r, q)
+	}
+}
+
+// readByte prepares a read of one byte of a pipe.
+func readByte(fd int) *Request {
+	return new(Request).Read(fd, make([]byte, 1), CurrentPosition)
+}
+
 // one runs a request that must succeed, and returns its result.
 func one(t *testing.T, r *Ring, q *Request) int {
 	t.Helper()
@@ -206,6 +219,12 @@ func content(t *testing.T, f *os.File) string {
 	return string(b)
 }
 
+// openDescriptors returns how many descriptors the process has.
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	return len(get(os.ReadDir("/proc/self/fd"))(t))
+}
+
 func pipe(t *testing.T) (reading, writing int) {
 	t.Helper()
 	var fds [2]int
@@ -238,7 +257,12 @@ func tcp(t *testing.T) (client, server int) {
 
 func sparse(t *testing.T, r *Ring, n int) {
 	t.Helper()
-	err := r.RegisterFilesSparse(n)
+	since519(t, r.RegisterFilesSparse(n))
+}
+
+// since519 checks a call that Linux has since 5.19, and skips the test on an older kernel.
+func since519(t *testing.T, err error) {
+	t.Helper()
 	if errors.Is(err, syscall.EINVAL) {
 		skip(t, "this kernel is older than 5.19")
 	}

@@ -211,8 +211,7 @@ func TestReapSubmitsNothing(t *testing.T) {
 	r := newRing(t, Options{Entries: 8, CQEntries: 8})
 	reading, writing := pipe(t)
 	for range 20 {
-		q := new(Request).Poll(reading, 1)
-		push(t, r, q)
+		push(t, r, new(Request).Poll(reading, 1))
 	}
 	submit(t, r)
 	chain := []*Request{new(Request).Nop().Link(), new(Request)}
@@ -231,17 +230,14 @@ func TestStaleCompletionIsDropped(t *testing.T) {
 	f := newFake(8, 16, 0)
 	var done [4]Completion
 	q := new(Request)
-	push := func() {
-		t.Helper()
-		push(t, f.Ring, q)
-		submit(t, f.Ring)
-	}
-	push()
+	push(t, f.Ring, q)
+	submit(t, f.Ring)
 	before := q.userData
 	equal(t, f.Reap(done[:]), 1)
 	// The kernel takes none yet.
 	f.take = func(submit uint32) (uint32, syscall.Errno) { return 0, 0 }
-	push()
+	push(t, f.Ring, q)
+	submit(t, f.Ring)
 	f.queued = append(f.queued, cqe{userData: before})
 	f.flush()
 	equal(t, f.Reap(done[:]), 0)
@@ -274,7 +270,7 @@ func TestSubmitAndWaitBeforeLinux511(t *testing.T) {
 	equal(t, err, ErrTimeout)
 	took := time.Since(begin)
 	require(t, took >= 30*time.Millisecond, "too early: %v", took)
-	q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
+	q := readByte(reading)
 	go func() {
 		time.Sleep(10 * time.Millisecond)
 		_, _ = syscall.Write(writing, []byte("x"))
@@ -320,7 +316,7 @@ func TestSubmitAndWaitWithSignals(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	thread := syscall.Gettid()
-	waiting := func(wait func(over func())) {
+	interrupted := func(wait func()) {
 		end, ended := make(chan bool), make(chan bool)
 		go func() {
 			defer close(ended)
@@ -334,10 +330,10 @@ func TestSubmitAndWaitWithSignals(t *testing.T) {
 				}
 			}
 		}()
-		wait(func() { close(end); <-ended })
+		defer func() { close(end); <-ended }()
+		wait()
 	}
-	waiting(func(over func()) {
-		defer over()
+	interrupted(func() {
 		begin := time.Now()
 		_, err := r.SubmitAndWait(1, 50*time.Millisecond)
 		equal(t, err, ErrTimeout)
@@ -346,10 +342,9 @@ func TestSubmitAndWaitWithSignals(t *testing.T) {
 	})
 	written := make(chan bool)
 	for round := 0; ; round++ {
-		q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
+		q := readByte(reading)
 		push(t, r, q)
-		waiting(func(over func()) {
-			defer over()
+		interrupted(func() {
 			if round == 0 {
 				go func() {
 					defer close(written)
@@ -405,13 +400,11 @@ func TestSubmitWaitsForTheSQPollThread(t *testing.T) {
 func TestRequestInFlightCannotBeChanged(t *testing.T) {
 	r := newRing(t, Options{})
 	reading, writing := pipe(t)
-	q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
+	q := readByte(reading)
 	push(t, r, q)
 	equal(t, r.Push(q), ErrInFlight)
 	func() {
-		defer func() {
-			expect(t, recover() != nil, "a request in flight was changed")
-		}()
+		defer func() { expect(t, recover() != nil, "a request in flight was changed") }()
 		q.Nop()
 	}()
 	_, _ = syscall.Write(writing, []byte("x"))

@@ -177,12 +177,18 @@ func TestFileCloseDoesNotWaitForWriteTo(t *testing.T) {
 	})
 }
 
-// A reader of a pipe that blocks stays in its system call, as with package os.
+// A reader of a pipe that blocks stays in its system call, as with package os. One that waits in
+// Go's poller returns.
 func TestFileCloseDoesNotWaitForPipes(t *testing.T) {
 	for _, backend := range testBackends {
-		p, writer := blockingPipe(t, newOrSkip(t, Options{Backend: backend}))
+		e := newOrSkip(t, Options{Backend: backend})
+		polled, _ := pipe(t, e)
+		waits := begin(t, "Read", func() error { return errorOf(polled.Read(make([]byte, 10))) })
+		p, writer := blockingPipe(t, e)
 		read := begin(t, "Read", func() error { return errorOf(p.Read(make([]byte, 10))) })
 		time.Sleep(10 * time.Millisecond)
+		must(t, polled.Close())
+		waits(os.ErrClosed)
 		begin(t, "File.Close", p.Close)(nil)
 		wantError(t, "another Read", errorOf(p.Read(make([]byte, 10))), os.ErrClosed)
 		_, err := writer.Write([]byte("x"))

@@ -220,11 +220,8 @@ func (w caseWords) need(key string) string {
 }
 
 func (w caseWords) number(key string) uint64 {
-	value, ok := w.get(key)
-	if !ok {
-		return 0
-	}
-	return caseNumber(value)
+	value, _ := w.get(key)
+	return caseNumber(cmp.Or(value, "0"))
 }
 
 func (w caseWords) bits(key string) uint64 {

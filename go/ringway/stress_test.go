@@ -233,23 +233,3 @@ func (c *refusing) push(r *request) {
 		c.push(r.linked())
 	}
 }
-
-// If the kernel refuses operations that it accepted before, goroutines make plain calls.
-func TestKernelRefusesLater(t *testing.T) {
-	e := newOrSkip(t, Options{Backend: BackendURing, AlwaysRing: true, Rings: 1,
-		wrap: func(q queue) queue { return &refusing{q} }})
-	f := openIn(t, e, []byte("0123456789"), os.O_RDWR)
-	p := make([]byte, 4)
-	if n, err := f.ReadAt(p, 3); n != 4 || err != nil || string(p) != "3456" {
-		t.Fatal(n, err)
-	}
-	must(t, f.Sync())
-	batch := []Transfer{{P: make([]byte, 2)}, {P: make([]byte, 2), Off: 8}}
-	if err := f.ReadBatch(batch); err != nil || string(batch[1].P) != "89" {
-		t.Fatal(err)
-	}
-	writes := []Transfer{{P: []byte("ab")}, {P: []byte("cd"), Off: 2}}
-	must(t, f.WriteBatch(writes, FullSync))
-	got := content(t, f)
-	require(t, string(got) == "abcd456789", "%v", string(got))
-}

@@ -143,10 +143,8 @@ func TestSameResponsesAsPackageOS(t *testing.T) {
 						for _, method := range []string{"GET", "HEAD", "POST"} {
 							got := response(method, url+path, header)
 							want := response(method, reference.URL+path, header)
-							if got != want {
-								t.Errorf("%s %s %v: %s; http.Dir: %s", method, path, header, got,
-									want)
-							}
+							tests.Expect(t, got == want, "%s %s %v: %s; http.Dir: %s", method,
+								path, header, got, want)
 						}
 					})
 				}
@@ -163,13 +161,10 @@ func TestErrors(t *testing.T) {
 	defer stop()
 	for _, args := range [][]string{{"/none"}, {file}, {"a", "b"}, {"-backend=smoke", "."},
 		{"-listen=nonsense", "."}, {"-what"}} {
-		if err := run(t.Context(), args, io.Discard); err == nil {
-			t.Error("no error for", args)
-		}
+		tests.Expect(t, run(t.Context(), args, io.Discard) != nil, "no error for %v", args)
 	}
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"-help"}, &out); !errors.Is(err, flag.ErrHelp) ||
-		!strings.Contains(out.String(), "usage: fileserver") {
-		t.Error(err, out.String())
-	}
+	err := run(t.Context(), []string{"-help"}, &out)
+	tests.Expect(t, errors.Is(err, flag.ErrHelp) &&
+		strings.Contains(out.String(), "usage: fileserver"), "%v: %s", err, &out)
 }

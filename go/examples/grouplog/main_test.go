@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -96,19 +95,14 @@ func TestCommand(t *testing.T) {
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{}, {"a", "b"}, {"-writers", "0", "a"}, {"-none"},
 		{"-list", "/none/none"}, {"/none/none"}, {"-backend", "smoke", "a"}} {
-		if err := run(args, io.Discard, io.Discard); err == nil {
-			t.Error("no error for", args)
-		}
+		expect(t, run(args, io.Discard, io.Discard) != nil, "no error for %v", args)
 	}
 	var messages bytes.Buffer
-	if err := run([]string{"-help"}, io.Discard, &messages); err == nil ||
-		!strings.Contains(messages.String(), "usage: grouplog") {
-		t.Error(err, messages.String())
-	}
-	if out, err := command("-none").CombinedOutput(); err == nil ||
-		!bytes.Contains(out, []byte("usage: grouplog")) {
-		t.Errorf("%s %v", out, err)
-	}
+	err := run([]string{"-help"}, io.Discard, &messages)
+	expect(t, err != nil && strings.Contains(messages.String(), "usage: grouplog"), "%v: %s", err,
+		&messages)
+	out, err := command("-none").CombinedOutput()
+	expect(t, err != nil && bytes.Contains(out, []byte("usage: grouplog")), "%v: %s", err, out)
 }
 
 // The process is killed while it writes. Every printed record is in the log.
@@ -162,11 +156,9 @@ func TestTornLogIsTruncated(t *testing.T) {
 				j, err := open(e, name, func(record []byte) { seen = append(seen, string(record)) })
 				must(t, err)
 				must(t, errors.Join(j.append([]byte("next")), j.close()))
-				got, err := os.ReadFile(name)
-				if err != nil || !slices.Equal(seen, []string{"first", "second"}) ||
-					!bytes.Equal(got, slices.Concat(whole, record("next"))) {
-					t.Errorf("%q, %q, %v", seen, got, err)
-				}
+				got := get(os.ReadFile(name))(t)
+				expect(t, slices.Equal(seen, []string{"first", "second"}) &&
+					bytes.Equal(got, slices.Concat(whole, record("next"))), "%q, %q", seen, got)
 			})
 		})
 	}
@@ -178,19 +170,12 @@ func TestFailedCommitFailsAllAppends(t *testing.T) {
 		full := get(e.OpenFile("/dev/full", os.O_RDWR, 0))(t)
 		j := &journal{file: full, entries: make(chan entry), ended: make(chan struct{})}
 		go j.run(0)
-		var wg sync.WaitGroup
-		for range 100 {
-			wg.Go(func() {
-				if err := j.append([]byte("lost")); !errors.Is(err, syscall.ENOSPC) {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
+		tests.Together(100, func(int) {
+			err := j.append([]byte("lost"))
+			expect(t, errors.Is(err, syscall.ENOSPC), "%v", err)
+		})
 		for _, n := range []int{0, maxRecord + 1} {
-			if err := j.append(make([]byte, n)); err == nil {
-				t.Error("append accepted a record of", n)
-			}
+			expect(t, j.append(make([]byte, n)) != nil, "append accepted a record of %d", n)
 		}
 		must(t, j.close())
 		late, again := j.append([]byte("late")), j.close()
