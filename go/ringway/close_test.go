@@ -139,8 +139,7 @@ func TestCloseDuringHungSubmission(t *testing.T) {
 func TestCloseFailsCallsWithoutSlot(t *testing.T) {
 	e := newOrSkip(t, Options{Backend: BackendThreads, Threads: 4})
 	f := openIn(t, e, make([]byte, 100), os.O_RDWR)
-	e.calls.fill()
-	e.syncs.fill()
+	e.fillLanes()
 	var calls []func(error)
 	for what, do := range map[string]func() error{
 		"WriteAt":     func() error { return errorOf(f.WriteAt(make([]byte, 10), 0)) },

@@ -72,6 +72,14 @@ func returns(t testing.TB, what string, do func()) {
 	}
 }
 
+// eventually waits until a condition holds, and fails the test if it never does.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(tooLong); !holds(); time.Sleep(100 * time.Microsecond) {
+		require(t, !time.Now().After(deadline), "this never happens: %v", what)
+	}
+}
+
 // closeAll closes files and an engine, and fails the test on an error.
 func closeAll(t testing.TB, e *Engine, files ...*File) {
 	t.Helper()

@@ -320,14 +320,6 @@ func begin(t testing.TB, what string, do func() error) (end func(want error)) {
 	}
 }
 
-// eventually waits until a condition holds, and fails the test if it never does.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(tooLong); !holds(); time.Sleep(100 * time.Microsecond) {
-		require(t, !time.Now().After(deadline), "this never happens: %v", what)
-	}
-}
-
 // page returns an aligned page.
 func page() []byte { return alignedSlice(pageSize, pageSize) }
 
@@ -355,8 +347,13 @@ func opcodeName(op opcode) string {
 	return [...]string{"read", "write", "writev", "fsync", "fdatasync"}[op]
 }
 
-func (l *lane) drain() {
-	for range largestLane {
-		l.end()
-	}
+// fillLanes leaves no slot for a plain call, until drainLanes.
+func (e *Engine) fillLanes() {
+	e.calls.fill()
+	e.syncs.fill()
+}
+
+func (e *Engine) drainLanes() {
+	e.calls.drain(largestLane)
+	e.syncs.drain(largestLane)
 }

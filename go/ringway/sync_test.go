@@ -242,7 +242,7 @@ func TestSyncThatAllHaveLeftDoesNotStart(t *testing.T) {
 		cancel()
 	}
 	eventually(t, "nobody waits", func() bool { return f.refs.count.Load() == 0 })
-	e.syncs.drain()
+	e.syncs.drain(largestLane)
 	check(t, f.Sync())
 }
 

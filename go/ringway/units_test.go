@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 	"unsafe"
+
+	"github.com/ringway-io/ringway/go/internal/tests"
 )
 
 func TestRefs(t *testing.T) {
@@ -66,6 +68,20 @@ func (l *lane) fill() {
 	l.mu.Unlock()
 }
 
+// has checks a lane in which nobody waits.
+func (l *lane) has(t *testing.T, slots, inUse int) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	require(t, l.slots == slots && l.inUse == inUse, "%d slots, %d in use", l.slots, l.inUse)
+}
+
+func (l *lane) drain(calls int) {
+	for range calls {
+		l.end()
+	}
+}
+
 // Calls that hang do not block the calls after them, and a lane that has grown shrinks when they
 // return.
 func TestHungCallsGrowLane(t *testing.T) {
@@ -77,11 +93,9 @@ func TestHungCallsGrowLane(t *testing.T) {
 		must(t, l.begin(background))
 		l.end()
 	}
-	require(t, l.slots == 4+growth && l.inUse == 4, "%d slots, %d in use", l.slots, l.inUse)
-	for range 4 {
-		l.end()
-	}
-	require(t, l.slots == 4 && l.inUse == 0, "%d slots, %d in use", l.slots, l.inUse)
+	l.has(t, 4+growth, 4)
+	l.drain(4)
+	l.has(t, 4, 0)
 }
 
 // A lane in which no call returns grows once in each period, however many callers wait.
@@ -112,8 +126,7 @@ func TestLaneGrowsOncePerPeriod(t *testing.T) {
 		}
 		close(hang)
 		synctest.Wait()
-		expect(t, l.slots == base && l.inUse == 0, "%d slots, %d in use at the end", l.slots,
-			l.inUse)
+		l.has(t, base, 0)
 	})
 }
 
@@ -131,9 +144,7 @@ func TestBusyLaneDoesNotGrow(t *testing.T) {
 		}
 		time.Sleep(5 * hungAfter)
 		synctest.Wait()
-		l.mu.Lock()
-		expect(t, l.slots == 4 && l.inUse == 4, "%d slots, %d in use", l.slots, l.inUse)
-		l.mu.Unlock()
+		l.has(t, 4, 4)
 		all.Wait()
 	})
 }
@@ -144,52 +155,38 @@ func TestLaneIsBounded(t *testing.T) {
 	l.fill()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*hungAfter)
 	defer cancel()
-	err := l.begin(ctx)
-	require(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
-	require(t, l.slots == largestLane && l.inUse == largestLane && l.waiters.Len() == 0,
-		"%d slots, %d in use, %d waiters", l.slots, l.inUse, l.waiters.Len())
+	wantError(t, "begin", l.begin(ctx), context.DeadlineExceeded)
+	l.has(t, largestLane, largestLane)
+	expect(t, l.waiters.Len() == 0, "%d waiters", l.waiters.Len())
 }
 
 // No slot is lost when contexts end at the moment when their callers get one.
 func TestLaneCancelStorm(t *testing.T) {
 	over := make(chan struct{})
 	l := newLane(3, over)
-	var now, most atomic.Int32
-	var wg sync.WaitGroup
-	for g := range 32 {
-		wg.Go(func() {
-			random := rand.New(rand.NewPCG(uint64(g), 9))
-			for range 200 {
-				ctx, cancel := context.WithTimeout(context.Background(),
-					time.Duration(random.IntN(200))*time.Microsecond)
-				if l.begin(ctx) == nil {
-					n := now.Add(1)
-					for most := &most; ; {
-						old := most.Load()
-						if n <= old || most.CompareAndSwap(old, n) {
-							break
-						}
-					}
-					time.Sleep(time.Duration(random.IntN(50)) * time.Microsecond)
-					now.Add(-1)
-					l.end()
-				}
-				cancel()
+	var now atomic.Int32
+	tests.Together(32, func(g int) {
+		random := rand.New(rand.NewPCG(uint64(g), 9))
+		for range 200 {
+			ctx, cancel := context.WithTimeout(context.Background(),
+				time.Duration(random.IntN(200))*time.Microsecond)
+			if l.begin(ctx) == nil {
+				n := now.Add(1)
+				expect(t, n <= 3+growth, "%d calls at once", n)
+				time.Sleep(time.Duration(random.IntN(50)) * time.Microsecond)
+				now.Add(-1)
+				l.end()
 			}
-		})
-	}
-	wg.Wait()
-	require(t, l.inUse == 0 && l.waiters.Len() == 0 && l.slots == 3,
-		"%d in use, %d waiters, %d slots", l.inUse, l.waiters.Len(), l.slots)
-	if n := int(most.Load()); n > 3+growth {
-		t.Errorf("%d calls at once", n)
-	}
+			cancel()
+		}
+	})
+	l.has(t, 3, 0)
+	expect(t, l.waiters.Len() == 0, "%d waiters", l.waiters.Len())
 	for range 3 {
 		must(t, l.begin(background))
 	}
 	close(over)
-	err := l.begin(background)
-	require(t, errors.Is(err, ErrEngineClosed), "%v", err)
+	wantError(t, "begin", l.begin(background), ErrEngineClosed)
 }
 
 // scanned carries a scan out, with a page cache that has some pages. It returns what is read.
@@ -347,15 +344,11 @@ func TestBufferReleases(t *testing.T) {
 	at := unsafe.SliceData(b.Bytes())
 	require(t, b.Len() == 10, "%v", b.Len())
 	b.Release()
-	if again := NewBuffer(4000); unsafe.SliceData(again.Bytes()) != at {
-		t.Fatal("a released block is not reused")
-	} else {
-		again.Release()
-		defer func() {
-			require(t, recover() != nil, "releasing a buffer twice does not panic")
-		}()
-		again.Release()
-	}
+	again := NewBuffer(4000)
+	require(t, unsafe.SliceData(again.Bytes()) == at, "a released block is not reused")
+	again.Release()
+	defer func() { require(t, recover() != nil, "releasing a buffer twice does not panic") }()
+	again.Release()
 }
 
 // A buffer that was read for a caller whose context has ended goes back to the pool.
@@ -368,25 +361,15 @@ func TestDiscardedBufferIsReleased(t *testing.T) {
 	before := borrowed()
 	for range 50 {
 		ctx, cancel := context.WithCancel(t.Context())
-		reading, gone := make(chan struct{}), make(chan struct{})
-		go func() {
-			<-reading
-			cancel()
-		}()
+		gone := make(chan struct{})
 		b, err := untilDone(ctx, func() (*Buffer, error) {
 			b := NewBuffer(5000)
-			close(reading)
+			cancel()
 			<-gone
 			return b, nil
 		}, discardBuffer)
 		close(gone)
 		require(t, b == nil && errors.Is(err, context.Canceled), "%v, %v", b, err)
 	}
-	for range 500 {
-		if borrowed() == before {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%d buffers were borrowed before, %d now", before, borrowed())
+	eventually(t, "the buffers are released", func() bool { return borrowed() == before })
 }
