@@ -9,10 +9,11 @@ package pebblevfs_test
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
+	"io"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -240,110 +241,92 @@ func TestMethodsMatchDefault(t *testing.T) {
 	})
 }
 
+// methods calls every method, and returns what each call returned.
 func methods(t *testing.T, under vfs.FS) (all []string) {
 	dir := t.TempDir()
 	at := func(name string) string { return under.PathJoin(dir, name) }
-	note := func(what string, results ...any) {
-		for i, a := range results {
-			if err, ok := a.(error); ok {
-				text := err.Error()
-				results[i] = fmt.Sprint(errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrExist),
-					errors.Is(err, fs.ErrClosed),
-					"", strings.TrimSpace(text[strings.LastIndex(text, ":")+1:]))
+	note := func(what string) func(results ...any) {
+		return func(results ...any) {
+			for i, a := range results {
+				switch a := a.(type) {
+				case error:
+					text := a.Error()
+					results[i] = fmt.Sprint(errors.Is(a, fs.ErrNotExist), errors.Is(a, fs.ErrExist),
+						errors.Is(a, fs.ErrClosed),
+						"", strings.TrimSpace(text[strings.LastIndex(text, ":")+1:]))
+				case fs.FileInfo:
+					results[i] = fmt.Sprint(a.Name(), a.Size(), a.Mode(), a.IsDir())
+				case vfs.File, io.Closer:
+					results[i] = "a file"
+				}
 			}
+			all = append(all, what+": "+fmt.Sprintln(results...))
 		}
-		all = append(all, what+": "+fmt.Sprintln(results...))
 	}
-	use := func(what string, f vfs.File, err error) {
-		if note(what, err); err != nil {
-			return
+	use := func(what string) func(f vfs.File, err error) {
+		return func(f vfs.File, err error) {
+			if note(what)(err); err != nil {
+				return
+			}
+			note(what + " write")(f.Write(bytes.Repeat([]byte("x"), 8192)))
+			note(what + " write at")(f.WriteAt(bytes.Repeat([]byte("abcd"), 1024), 4096))
+			p := make([]byte, 10)
+			for _, off := range []int64{1, 8190, -1} {
+				n, err := f.ReadAt(p, off)
+				note(fmt.Sprint(what, " read at ", off))(n, p[:n], err)
+			}
+			n, err := f.Read(p)
+			note(what+" read")(n, p[:n], err)
+			note(what + " preallocate")(f.Preallocate(8192, 1<<20))
+			note(what + " stat")(f.Stat())
+			note(what + " sync to")(f.SyncTo(4096))
+			// (Prefetch of vfs.Default returns errno 0, which is not nil.)
+			note(what+" syncs")(f.Sync(), f.SyncData(),
+				fmt.Sprint(f.Prefetch(0, 4096)) == fmt.Sprint(nil) || under == vfs.Default)
+			stat := get(os.Stat(fmt.Sprintf("/proc/self/fd/%d", f.Fd())))(t)
+			note(what + " fd")(os.SameFile(stat, get(f.Stat())(t)))
+			note(what+" close")(f.Close(), f.Close() != nil, f.Fd() == vfs.InvalidFd)
 		}
-		p := make([]byte, 10)
-		n, err := f.Write(bytes.Repeat([]byte("x"), 8192))
-		note(what+" write", n, err)
-		n, err = f.WriteAt(bytes.Repeat([]byte("abcd"), 1024), 4096)
-		note(what+" write at", n, err)
-		for _, off := range []int64{1, 8190, -1} {
-			n, err = f.ReadAt(p, off)
-			note(fmt.Sprint(what, " read at ", off), n, p[:n], err)
-		}
-		n, err = f.Read(p)
-		note(what+" read", n, p[:n], err)
-		note(what+" preallocate", f.Preallocate(8192, 1<<20))
-		info, err := f.Stat()
-		note(what+" stat", info.Name(), info.Size(), info.Mode(), info.IsDir(), err)
-		full, err := f.SyncTo(4096)
-		note(what+" sync to", full, err)
-		// (Prefetch of vfs.Default returns errno 0, which is not nil.)
-		note(what+" syncs", f.Sync(), f.SyncData(),
-			fmt.Sprint(f.Prefetch(0, 4096)) == fmt.Sprint(nil) || under == vfs.Default)
-		var stat, wanted fs.FileInfo
-		if stat, err = os.Stat(fmt.Sprintf("/proc/self/fd/%d", f.Fd())); err == nil {
-			wanted, err = f.Stat()
-		}
-		note(what+" fd", err, os.SameFile(stat, wanted))
-		note(what+" close", f.Close(), f.Close() != nil, f.Fd() == vfs.InvalidFd)
 	}
 	// The results of calls with two.
 	second := func(_ any, err error) error { return err }
-	f, err := under.Open(at("none"))
-	note("open none", f == nil, err)
-	note("none", second(under.Create(at("none/below"))),
+	note("none")(second(under.Open(at("none"))), second(under.Create(at("none/below"))),
 		second(under.OpenReadWrite(at("none/below"))), second(under.OpenDir(at("none"))),
 		second(under.ReuseForWrite(at("none"), at("other"))), second(under.Stat(at("none"))),
-		second(under.List(at("none"))), second(under.Lock(at("none/lock"))))
-	note("remove none", under.Remove(at("none")), under.RemoveAll(at("none")))
-	note("names", under.PathBase("/a/b/"), under.PathDir("/a/b"), under.PathJoin("a", "", "b"))
+		second(under.List(at("none"))), second(under.Lock(at("none/lock"))),
+		under.Remove(at("none")), under.RemoveAll(at("none")))
+	note("names")(under.PathBase("/a/b/"), under.PathDir("/a/b"), under.PathJoin("a", "", "b"))
 
-	opened := func(what string) func(vfs.File, error) {
-		return func(f vfs.File, err error) { use(what, f, err) }
-	}
-	opened("create")(under.Create(at("a.sst")))
-	note("link", under.Link(at("a.sst"), at("link")), under.Link(at("a.sst"), at("link")))
-	opened("create again")(under.Create(at("a.sst"))) // The link keeps the old contents.
-	opened("open")(under.Open(at("link"), vfs.RandomReadsOption, vfs.SequentialReadsOption))
-	opened("open table")(under.Open(at("a.sst"), vfs.RandomReadsOption))
-	opened("open table in sequence")(under.Open(at("a.sst"), vfs.SequentialReadsOption))
-	opened("open for both")(under.OpenReadWrite(at("a.sst")))
-	opened("open for both, new")(under.OpenReadWrite(at("new")))
-	opened("reuse")(under.ReuseForWrite(at("a.sst"), at("reused")))
-	note("mkdir", under.MkdirAll(at("x/y/z"), 0o700), under.MkdirAll(at("x/y/z"), 0o700),
+	use("create")(under.Create(at("a.sst")))
+	note("link")(under.Link(at("a.sst"), at("link")), under.Link(at("a.sst"), at("link")))
+	use("create again")(under.Create(at("a.sst"))) // The link keeps the old contents.
+	use("open")(under.Open(at("link"), vfs.RandomReadsOption, vfs.SequentialReadsOption))
+	use("open table")(under.Open(at("a.sst"), vfs.RandomReadsOption))
+	use("open table in sequence")(under.Open(at("a.sst"), vfs.SequentialReadsOption))
+	use("open for both")(under.OpenReadWrite(at("a.sst")))
+	use("open for both, new")(under.OpenReadWrite(at("new")))
+	use("reuse")(under.ReuseForWrite(at("a.sst"), at("reused")))
+	note("mkdir")(under.MkdirAll(at("x/y/z"), 0o700), under.MkdirAll(at("x/y/z"), 0o700),
 		under.MkdirAll(at("new/x"), 0o700))
-	note("create in the place of a directory", second(under.Create(at("x"))))
-	f, err = under.OpenDir(dir)
-	if note("open dir", err); err == nil {
-		full, err := f.SyncTo(10)
-		note("dir", full, err, f.Sync(), f.SyncData(), f.Preallocate(0, 100), f.Prefetch(0, 100))
-		_, err = f.Write([]byte("x"))
-		note("write to dir", err != nil)
-		info, err := f.Stat()
-		note("stat dir", info.IsDir(), err, f.Close(), f.Close() != nil, f.Sync() != nil)
-	}
-	f, err = under.Open("/")
-	if note("open /", err); err == nil {
-		info, err := f.Stat()
-		n, readErr := f.ReadAt(make([]byte, 1), 0)
-		note("/", info.Name(), err, n, readErr, f.Close())
-	}
-	lock, err := under.Lock(at("lock"))
-	note("lock", err)
-	_, again := under.Lock(at("lock"))
-	note("lock again", again, lock.Close())
-	lock, err = under.Lock(at("lock"))
-	note("lock, unlocked", err, lock.Close())
-	names, err := under.List(dir)
-	note("list", len(names), err)
-	note("copy", vfs.Copy(under, at("reused"), at("copy")),
+	note("create in the place of a directory")(second(under.Create(at("x"))))
+	d := get(under.OpenDir(dir))(t)
+	note("dir sync to")(d.SyncTo(10))
+	note("dir")(d.Sync(), d.SyncData(), d.Preallocate(0, 100), d.Prefetch(0, 100),
+		second(d.Write([]byte("x"))) != nil, get(d.Stat())(t).IsDir(), d.Close(),
+		d.Close() != nil, d.Sync() != nil)
+	root := get(under.Open("/"))(t)
+	note("/")(get(root.Stat())(t).Name(), second(root.ReadAt(make([]byte, 1), 0)), root.Close())
+	lock := get(under.Lock(at("lock")))(t)
+	note("lock again")(second(under.Lock(at("lock"))), lock.Close())
+	note("lock, unlocked")(get(under.Lock(at("lock")))(t).Close())
+	note("list")(len(get(under.List(dir))(t)))
+	note("copy")(vfs.Copy(under, at("reused"), at("copy")),
 		vfs.LinkOrCopy(under, at("reused"), at("linked")))
 	for _, name := range []string{"reused", "copy", "linked", "link"} {
-		p, err := os.ReadFile(at(name))
-		sum := fnv.New64a()
-		sum.Write(p)
-		note("content of "+name, len(p), sum.Sum64(), err)
+		note("content of " + name)(sha256.Sum256(get(os.ReadFile(at(name)))(t)))
 	}
-	usage, err := under.GetDiskUsage(dir)
-	note("usage", usage.TotalBytes > 0, err)
-	note("remove", under.Rename(at("copy"), at("moved")), under.Remove(at("moved")),
+	note("usage")(get(under.GetDiskUsage(dir))(t).TotalBytes > 0)
+	note("remove")(under.Rename(at("copy"), at("moved")), under.Remove(at("moved")),
 		under.Remove(at("x")), under.RemoveAll(at("x")))
 	return all
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/ringway-io/ringway/go/internal/filter"
 	"github.com/ringway-io/ringway/go/internal/race"
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/internal/tests"
 	"github.com/ringway-io/ringway/go/ring"
 )
 
@@ -100,17 +101,13 @@ func filtered() {
 	want := value(os.ReadFile(name))
 	for _, flag := range []int{0, Direct} {
 		f := value(e.OpenFile(name, os.O_RDONLY|flag, 0))
-		var wg sync.WaitGroup
-		for g := range 50 {
-			wg.Go(func() {
-				p := make([]byte, 5000)
-				n := value(f.ReadAt(p, int64(g)*100))
-				if !bytes.Equal(p[:n], want[g*100:][:5000]) {
-					fail(fmt.Errorf("wrong bytes: %d", n))
-				}
-			})
-		}
-		wg.Wait()
+		tests.Together(50, func(g int) {
+			p := make([]byte, 5000)
+			n := value(f.ReadAt(p, int64(g)*100))
+			if !bytes.Equal(p[:n], want[g*100:][:5000]) {
+				fail(fmt.Errorf("wrong bytes: %d", n))
+			}
+		})
 		fail(f.Close())
 	}
 	fail(e.Close())

@@ -164,19 +164,12 @@ func TestCopyErrors(t *testing.T) {
 	reason := errors.New("the other side")
 	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := openIn(t, e, bytesOf(8192), os.O_RDWR|direct)
-		if n, err := f.WriteTo(failing{reason}); n != 0 || err != reason {
-			t.Error(n, err)
-		}
+		n, err := f.WriteTo(failing{reason})
+		expect(t, n == 0 && err == reason, "%d, %v", n, err)
 		for _, reason := range []error{reason, io.ErrUnexpectedEOF} {
-			if n, err := f.ReadFrom(io.MultiReader(bytes.NewReader(bytesOf(4096)),
-				iotest.ErrReader(reason))); n != 4096 || err != reason {
-				t.Error(n, err)
-			}
-		}
-		if direct != 0 {
-			var misaligned *MisalignedError
-			_, err := f.ReadFrom(strings.NewReader("odd"))
-			expect(t, errors.As(err, &misaligned), "%v", err)
+			n, err := f.ReadFrom(io.MultiReader(bytes.NewReader(bytesOf(4096)),
+				iotest.ErrReader(reason)))
+			expect(t, n == 4096 && err == reason, "%d, %v", n, err)
 		}
 	})
 }
@@ -188,16 +181,12 @@ func TestCopyParts(t *testing.T) {
 		from := openIn(t, e, want, os.O_RDONLY|direct)
 		to := openIn(t, e, nil, os.O_RDWR|direct)
 		for _, n := range []int64{4096, 0, 8192} {
-			done, err := io.CopyN(to, from, n)
-			require(t, done == n && err == nil, "%v, %v", done, err)
+			moves(t, n)(io.CopyN(to, from, n))
 		}
 		limited := &io.LimitedReader{R: from, N: 1 << 20}
-		if n, err := io.Copy(to, limited); n != 52<<10 || err != nil || limited.N != 1<<20-52<<10 {
-			t.Error(n, err, limited.N)
-		}
-		if n, err := io.CopyN(to, from, 1); n != 0 || err != io.EOF {
-			t.Error(n, err)
-		}
+		moves(t, int64(52<<10))(io.Copy(to, limited))
+		expect(t, limited.N == 1<<20-52<<10, "%d are left", limited.N)
+		wantError(t, "at the end", errorOf(io.CopyN(to, from, 1)), io.EOF)
 		expect(t, bytes.Equal(content(t, to), want), "wrong bytes")
 	})
 }

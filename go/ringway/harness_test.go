@@ -39,8 +39,8 @@ func wantError(t testing.TB, what string, err, want error) {
 }
 
 // moves returns a check of a transfer's results: so many bytes, and no error.
-func moves(t testing.TB, want int) func(n int, err error) {
-	return func(n int, err error) {
+func moves[N int | int64](t testing.TB, want N) func(n N, err error) {
+	return func(n N, err error) {
 		t.Helper()
 		require(t, n == want && err == nil, "%d bytes, not %d: %v", n, want, err)
 	}

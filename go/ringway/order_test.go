@@ -13,12 +13,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/internal/tests"
 )
 
 // queueBackends are those with a queue.
@@ -39,30 +39,26 @@ func TestAppendBatch(t *testing.T) {
 		}
 		const writers, rounds = 8, 6
 		blocks := []int{1, 3, 40, 1100} // 1100 records are more than one system call accepts.
-		var wg sync.WaitGroup
-		for w := range writers {
-			wg.Go(func() {
-				for round := range rounds {
-					n := blocks[(w+round)%len(blocks)]
-					p := numbered(w, round, n)
-					if w%2 == 1 { // A buffer that is not aligned.
-						p = append(make([]byte, 1, len(p)+1), p...)[1:]
-					}
-					f := files[w%len(files)]
-					if w >= 6 { // Plain appends at the same time.
-						check(t, errorOf(f.Write(p)))
-						continue
-					}
-					batch := make([]Transfer, n)
-					for i := range batch {
-						batch[i] = Transfer{P: p[i*pageSize:][:pageSize], Off: int64(1000 - i)}
-					}
-					check(t, f.WriteBatch(batch, Durability(round%3)))
-					allWritten(t, batch)
+		tests.Together(writers, func(w int) {
+			for round := range rounds {
+				n := blocks[(w+round)%len(blocks)]
+				p := numbered(w, round, n)
+				if w%2 == 1 { // A buffer that is not aligned.
+					p = append(make([]byte, 1, len(p)+1), p...)[1:]
 				}
-			})
-		}
-		wg.Wait()
+				f := files[w%len(files)]
+				if w >= 6 { // Plain appends at the same time.
+					check(t, errorOf(f.Write(p)))
+					continue
+				}
+				batch := make([]Transfer, n)
+				for i := range batch {
+					batch[i] = Transfer{P: p[i*pageSize:][:pageSize], Off: int64(1000 - i)}
+				}
+				check(t, f.WriteBatch(batch, Durability(round%3)))
+				allWritten(t, batch)
+			}
+		})
 		got, next, seen := content(t, files[0]), map[uint32]uint32{}, 0
 		for at := 0; at < len(got); seen++ {
 			w, round := binary.LittleEndian.Uint32(got[at:]), binary.LittleEndian.Uint32(got[at+4:])
@@ -170,8 +166,7 @@ func TestWritesAreOrdered(t *testing.T) {
 				return false
 			})
 			want := numbered(1, 2, 1024)
-			n, err := c.write(f, want)
-			require(t, n == len(want) && err == nil, "%v, %v, %v, %v", backend, c.name, n, err)
+			moves(t, len(want))(c.write(f, want))
 			expect(t, most <= 1 && bytes.HasPrefix(content(t, f), want),
 				"%s, %s: %d writes in flight at once, or wrong bytes", backend, c.name, most)
 		}
@@ -193,9 +188,8 @@ func TestAppendBatchMovesThePosition(t *testing.T) {
 		} {
 			must(t, f.WriteBatch(batch, NoSync))
 			info := get(f.Stat())(t)
-			if at, err := f.Seek(0, io.SeekCurrent); at != info.Size() || err != nil {
-				t.Errorf("the position is %d, the size %d (%v)", at, info.Size(), err)
-			}
+			at := get(f.Seek(0, io.SeekCurrent))(t)
+			expect(t, at == info.Size(), "the position is %d, the size %d", at, info.Size())
 		}
 	})
 }
@@ -252,8 +246,7 @@ func TestAppendFlagSetLater(t *testing.T) {
 		for round := range 8 {
 			p := numbered(1, round, blocks)
 			want = append(want, p...)
-			n, err := f.WriteAt(p, 0)
-			require(t, n == len(p) && err == nil, "%v, %v", n, err)
+			moves(t, len(p))(f.WriteAt(p, 0))
 		}
 		expect(t, bytes.Equal(content(t, f)[blocks*pageSize:], want),
 			"wrong bytes, or in another order")
@@ -261,9 +254,8 @@ func TestAppendFlagSetLater(t *testing.T) {
 		file := get(os.OpenFile(f.Name(), os.O_RDWR, 0))(t)
 		setAppend(t, file.Fd(), direct)
 		before := get(e.NewFile(file))(t)
-		if n, err := before.WriteAt(page(), 0); n != 0 || err == nil {
-			t.Error(n, err)
-		}
+		n, err := before.WriteAt(page(), 0)
+		expect(t, n == 0 && err != nil, "%d, %v", n, err)
 		moves(t, pageSize)(before.Write(page()))
 		begin(t, "File.Close", before.Close)(nil)
 	})
@@ -320,10 +312,8 @@ func latePieces(t *testing.T, backend Backend, op opcode, late int32) {
 	}
 	require(t, lateCount != 0, "no piece was late")
 	if late == -int32(syscall.EIO) || late == 0 && op == opWrite {
-		if err == nil || n != 0 && late != 0 {
-			t.Error(n, err)
-		}
-	} else if n != len(want) || err != nil || !bytes.Equal(got, want) {
-		t.Error("wrong bytes", n, err)
+		expect(t, err != nil && (n == 0 || late == 0), "%d, %v", n, err)
+	} else {
+		expect(t, n == len(want) && err == nil && bytes.Equal(got, want), "%d, %v", n, err)
 	}
 }

@@ -154,8 +154,7 @@ func TestFewTransfersArePlainCalls(t *testing.T) {
 		f := openIn(t, e, page(), os.O_RDONLY|Direct)
 		p := page()
 		pushed := func() uint64 {
-			n, err := f.ReadAt(p, 0)
-			require(t, n == pageSize && err == nil, "%v, %v", n, err)
+			moves(t, pageSize)(f.ReadAt(p, 0))
 			return e.Stats().Pushed
 		}
 		for range 100 {

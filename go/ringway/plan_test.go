@@ -91,9 +91,9 @@ func TestPlan(t *testing.T) {
 			func(c *conditions) { c.op, c.n = opWrite, 16<<20; c.address++ },
 			plan{way: wayBuffer, n: 1 << 20, span: span{size: 1 << 20}}},
 		{"an append of it stays one write", direct, func(c *conditions) {
-				c.op, c.n, c.off, c.queue = opWrite, 16<<20, atCurrent, false
-				c.address++
-			}, plan{way: wayBuffer, n: 16 << 20, span: span{size: 16 << 20}}},
+			c.op, c.n, c.off, c.queue = opWrite, 16<<20, atCurrent, false
+			c.address++
+		}, plan{way: wayBuffer, n: 16 << 20, span: span{size: 16 << 20}}},
 		{"a write whose range is not aligned is the kernel's", direct,
 			func(c *conditions) { c.op, c.off = opWrite, 100 }, plan{way: wayFew, n: 4096}},
 	} {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway-io/ringway/go/internal/tests"
 )
 
 // goroutine returns the runtime's number of the calling goroutine.
@@ -177,17 +179,13 @@ func TestSmallQueue(t *testing.T) {
 			}})
 		f := openIn(t, e, make([]byte, 4<<20), os.O_RDONLY|Direct)
 		const readers, each = 128, 50
-		var wg sync.WaitGroup
-		for g := range readers {
-			wg.Go(func() {
-				p := page()
-				for i := range each {
-					n, err := f.ReadAt(p, int64((g*each+i)%1024)*pageSize)
-					expect(t, n == pageSize && err == nil, "%v, %v", n, err)
-				}
-			})
-		}
-		wg.Wait()
+		tests.Together(readers, func(g int) {
+			p := page()
+			for i := range each {
+				n, err := f.ReadAt(p, int64((g*each+i)%1024)*pageSize)
+				expect(t, n == pageSize && err == nil, "%v, %v", n, err)
+			}
+		})
 		n := q.submissions.Load()
 		t.Logf("%s: %.2f rounds per operation", backend, float64(n)/(readers*each))
 		expect(t, n <= 2*readers*each, "%s: %d rounds for %d operations", backend, n, readers*each)
