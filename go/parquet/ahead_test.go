@@ -258,9 +258,8 @@ func sameRows(t *testing.T, engine *ringway.Engine, name string, flag int) int {
 			must(t, ahead.Fetch(fetched, i, columns...))
 			before := counted.reads.Load()
 			compare()
-			if more := counted.reads.Load() - before; more != 0 {
-				t.Errorf("%s: %d reads of the fetched columns %d", name, more, columns)
-			}
+			more := counted.reads.Load() - before
+			expect(t, more == 0, "%s: %d reads of the fetched columns %d", name, more, columns)
 		}
 		sameGroup("not fetched", file)
 		fetch(func() { sameGroup("fetched", fetched) })
@@ -313,13 +312,11 @@ func TestFetchErrors(t *testing.T) {
 	reason := errors.New("batch failed")
 	ahead := ringwayparquet.NewAhead(&failing{f, reason})
 	file := get(parquet.OpenFile(ahead, int64(len(content))))(t)
-	if err := ahead.Fetch(file, 0); err != reason {
-		t.Error(err)
-	}
+	err := ahead.Fetch(file, 0)
+	expect(t, err == reason, "%v", err)
 	for _, bad := range [][]int{{-1}, {5}, {0, -1}, {0, 1000}} {
-		if err := ahead.Fetch(file, bad[0], bad[1:]...); err == nil || err == reason {
-			t.Error(bad, err)
-		}
+		err := ahead.Fetch(file, bad[0], bad[1:]...)
+		expect(t, err != nil && err != reason, "%v, %v", bad, err)
 	}
 	if _, err := contentOf(file.RowGroups()[0].ColumnChunks()[0]); err != nil {
 		t.Error("reads fail after a failed Fetch:", err)
@@ -386,10 +383,9 @@ func TestFetchAtTheLargestOffset(t *testing.T) {
 		must(t, ahead.Fetch(file, 0, 0))
 		p := make([]byte, 1000)
 		n, err := ahead.ReadAt(p, chunk.DataPageOffset)
-		if want := content[int64(len(content))-end-1000:][:1000]; n != len(p) || err != nil ||
-			!bytes.Equal(p, want) {
-			t.Errorf("%d bytes before the end: %d, %v", end, n, err)
-		}
+		want := content[int64(len(content))-end-1000:][:1000]
+		expect(t, n == len(p) && err == nil && bytes.Equal(p, want),
+			"%d bytes before the end: %d, %v", end, n, err)
 	}
 }
 
@@ -459,13 +455,11 @@ func TestFetchOfMoreThanFits(t *testing.T) {
 	}
 	for _, size := range sizes {
 		chunk.DataPageOffset, chunk.DictionaryPageOffset, chunk.TotalCompressedSize = 4096, 0, size
-		if err := ahead.Fetch(file, 0, 0); err == nil {
-			t.Error(size)
-		}
+		err := ahead.Fetch(file, 0, 0)
+		expect(t, err != nil, "%v", size)
 		p := make([]byte, 10)
-		if n, err := ahead.ReadAt(p, 4096); n != len(p) || err != nil {
-			t.Error(n, err)
-		}
+		n, err := ahead.ReadAt(p, 4096)
+		expect(t, n == len(p) && err == nil, "%v, %v", n, err)
 	}
 }
 

@@ -75,9 +75,8 @@ func each(t *testing.T, test func(t *testing.T, fs vfs.FS)) {
 			}
 			before := descriptors(t)
 			test(t, pebblevfs.New(engine, c.options...))
-			if left := descriptors(t); left != before {
-				t.Errorf("%d descriptors before, %d after", before, left)
-			}
+			left := descriptors(t)
+			expect(t, left == before, "%d descriptors before, %d after", before, left)
 			must(t, engine.Close())
 		})
 	}
@@ -380,9 +379,8 @@ func TestPrefetchOfNothing(t *testing.T) {
 			skip.Test(t, "the page cache cannot be emptied here: ", before, errno)
 		}
 		must(t, f.Prefetch(4096, 0))
-		if after := suite.Cached(t, name); after != 0 {
-			t.Error(after, "pages were read")
-		}
+		after := suite.Cached(t, name)
+		expect(t, after == 0, "%v, pages were read", after)
 		must(t, f.Prefetch(4096, 8192))
 		expect(t, suite.Cached(t, name) != 0, "no page was read")
 	})
@@ -401,12 +399,10 @@ func TestSyncLeavesNoDirtyPages(t *testing.T) {
 			f, name := written(t, under)
 			before := suite.Dirty(t, name)
 			expect(t, before != 0, "%s: no page was dirty before it", what)
-			if err := sync(f); err != nil {
-				t.Fatal(what, err)
-			}
-			if after := suite.Dirty(t, name); after != 0 {
-				t.Errorf("%s: %d pages were dirty, %d are", what, before, after)
-			}
+			err := sync(f)
+			require(t, err == nil, "%v, %v", what, err)
+			after := suite.Dirty(t, name)
+			expect(t, after == 0, "%s: %d pages were dirty, %d are", what, before, after)
 			must(t, f.Close())
 		}
 	})

@@ -136,9 +136,8 @@ func TestFilesMatchDefault(t *testing.T) {
 				info.DeviceID() != want.DeviceID() {
 				t.Error(what, info, err)
 			}
-			if n, err := f.ReadAt(make([]byte, 100), 9950); n != 50 || err == nil {
-				t.Error(what, n, err)
-			}
+			n, err := f.ReadAt(make([]byte, 100), 9950)
+			expect(t, n == 50 && err != nil, "%v, %v, %v", what, n, err)
 			if err := f.Close(); err != nil {
 				t.Error(what, err)
 			}

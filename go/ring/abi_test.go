@@ -239,9 +239,8 @@ func TestABI(t *testing.T) {
 	}
 	source.WriteString("  return 0;\n}\n")
 	must(t, os.WriteFile(file, []byte(source.String()), 0o600))
-	if out, err := exec.Command(compiler, "-o", program, file).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := exec.Command(compiler, "-o", program, file).CombinedOutput()
+	require(t, err == nil, "%v\n%s", err, out)
 	if out, err := exec.Command(program).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -46,9 +46,8 @@ func TestAddSubmitter(t *testing.T) {
 	}
 	r := newRing(t, Options{})
 	defer r.Close()
-	if _, _, err := r.IOWQMaxWorkers(5, 6); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := r.IOWQMaxWorkers(5, 6)
+	require(t, err == nil, "%v", err)
 	before := openDescriptors(t)
 	// Most of these threads are new. The others may have workers of other tests' rings.
 	const threads = 32

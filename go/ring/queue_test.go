@@ -109,9 +109,8 @@ func TestCountersWrap(t *testing.T) {
 			require(t, err == nil, "round %d: %v", round, err)
 			pushed = append(pushed, q)
 		}
-		if n, err := f.SubmitAndWait(len(pushed), time.Second); n != len(pushed) || err != nil {
-			t.Fatalf("round %d: %d, %v", round, n, err)
-		}
+		n, err := f.SubmitAndWait(len(pushed), time.Second)
+		require(t, n == len(pushed) && err == nil, "round %d: %d, %v", round, n, err)
 		var done [16]Completion
 		equal(t, f.Reap(done[:]), len(pushed))
 		for i, q := range pushed {
@@ -132,9 +131,8 @@ func TestNegativeArgumentsAreInvalid(t *testing.T) {
 		"Tee":              new(Request).Tee(0, 0, -1, 0),
 		"TimeoutMultishot": new(Request).TimeoutMultishot(time.Second, -1),
 	} {
-		if err := r.Push(q); err != syscall.EINVAL {
-			t.Errorf("%s: %v", what, err)
-		}
+		err := r.Push(q)
+		expect(t, err == syscall.EINVAL, "%s: %v", what, err)
 		if err := r.Push(q.Nop()); err != nil {
 			t.Errorf("%s, prepared anew: %v", what, err)
 		}

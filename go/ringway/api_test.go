@@ -150,9 +150,8 @@ func TestDirectFlag(t *testing.T) {
 	e := get(Default())(t)
 	f := openIn(t, e, []byte(strings.Repeat("0123456789", 1000)), os.O_RDONLY|Direct)
 	p := make([]byte, 7)
-	if n, err := f.ReadAt(p, 9996); n != 4 || err != io.EOF || string(p[:n]) != "6789" {
-		t.Error(n, err, string(p))
-	}
+	n, err := f.ReadAt(p, 9996)
+	expect(t, n == 4 && err == io.EOF && string(p[:n]) == "6789", "%v, %v, %v", n, err, string(p))
 	reads(t, f, 4093, []byte("3456789"))
 }
 
@@ -252,13 +251,11 @@ func TestWholeFiles(t *testing.T) {
 	sameReason(t, "temp", errorOf(CreateTemp(missing, "x")), errorOf(os.CreateTemp(missing, "x")))
 	sameReason(t, "name", errorOf(CreateTemp(dir, "a/b")), errorOf(os.CreateTemp(dir, "a/b")))
 	f := get(CreateTemp(dir, "a*.tmp"))(t)
-	if matched, err := filepath.Match("a*.tmp", filepath.Base(f.Name())); !matched || err != nil {
-		t.Error(f.Name(), err)
-	}
+	matched, err := filepath.Match("a*.tmp", filepath.Base(f.Name()))
+	expect(t, matched && err == nil, "%v, %v", f.Name(), err)
 	check(t, errors.Join(errorOf(f.WriteString("text")), f.Close()))
-	if got := content(t, f); string(got) != "text" {
-		t.Error(string(got))
-	}
+	got := content(t, f)
+	expect(t, string(got) == "text", "%v", string(got))
 }
 
 func TestInvalidOptionsAreNamed(t *testing.T) {
@@ -282,10 +279,9 @@ func TestInvalidOptionsAreNamed(t *testing.T) {
 	if _, err := New(Options{}); err == nil || !strings.Contains(err.Error(), BackendEnv) {
 		t.Error("the environment is not blamed:", err)
 	}
-	if _, err := New(Options{Backend: "kai"}); err == nil ||
-		strings.Contains(err.Error(), BackendEnv) || !strings.Contains(err.Error(), "kai") {
-		t.Error("the environment is blamed:", err)
-	}
+	_, err := New(Options{Backend: "kai"})
+	expect(t, err != nil && !strings.Contains(err.Error(), BackendEnv) &&
+		strings.Contains(err.Error(), "kai"), "the environment is blamed: %v", err)
 }
 
 // The option selects the backend, and without it the environment does.

@@ -165,9 +165,8 @@ func TestHostileReads(t *testing.T) {
 						"ReadAt: %v, %v, %v", off, n, err)
 				}
 				p := make([]byte, 10)
-				if n, err := f.ReadAt(p, int64(len(content)-4)); n != 4 || err != io.EOF {
-					t.Error("at the end: ", n, err)
-				}
+				n, err := f.ReadAt(p, int64(len(content)-4))
+				expect(t, n == 4 && err == io.EOF, "at the end: %v, %v", n, err)
 				for _, n := range []int{len(content) + 10, largestBlock + 1} {
 					buffer, err := f.ReadBuf(t.Context(), 0, n)
 					require(t, err == io.EOF && bytes.Equal(buffer.Bytes(), content),

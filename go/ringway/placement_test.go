@@ -192,9 +192,8 @@ func TestCachePredictor(t *testing.T) {
 		return count
 	}
 	require(t, ways(3)[probe] == 3, "a few misses stop the probes")
-	if n := ways(10_000)[probe]; n < 4 || n > 60 {
-		t.Fatal("wrong number of probes after many misses:", n)
-	}
+	n := ways(10_000)[probe]
+	require(t, n >= 4 && n <= 60, "wrong number of probes after many misses: %v", n)
 	c.hit()
 	c.skip.Store(0)
 	require(t, ways(3)[probe] == 3, "a hit does not bring the probes back")

@@ -80,9 +80,8 @@ func TestReadFillsTheBufferWhateverIsCached(t *testing.T) {
 							"%+v, direct %v, %d cached: read of %d at %d: %d, %v", o, direct != 0,
 							cached, size, at, n, err)
 					}
-					if n, err := f.Read(make([]byte, size)); n != 0 || err != io.EOF {
-						t.Error("at the end:", n, err)
-					}
+					n, err := f.Read(make([]byte, size))
+					expect(t, n == 0 && err == io.EOF, "at the end: %v, %v", n, err)
 				}
 				f.Close()
 			}
@@ -149,10 +148,9 @@ func TestCopiesWhateverIsCached(t *testing.T) {
 				sizes[fmt.Sprint(len(p))]++
 				return got.Write(p)
 			})
-			if n, err := f.WriteTo(w); n != int64(len(want)) || err != nil ||
-				!bytes.Equal(got.Bytes(), want) {
-				t.Error(n, err)
-			}
+			n, err := f.WriteTo(w)
+			expect(t, n == int64(len(want)) && err == nil && bytes.Equal(got.Bytes(), want),
+				"%v, %v", n, err)
 			expect(t, len(sizes) == 1, "%s, %d cached: pieces of several sizes: %v", e.backend,
 				cached, sizes)
 			must(t, errorOf(f.Seek(0, io.SeekStart)))

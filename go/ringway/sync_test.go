@@ -444,9 +444,8 @@ func TestNoSignalInterruptsACall(t *testing.T) {
 	before := blocked()
 	var during uint64
 	call := func() error { during = blocked(); return syscall.EIO }
-	if err := withoutSignals(call); err != syscall.EIO {
-		t.Fatal(err)
-	}
+	err := withoutSignals(call)
+	require(t, err == syscall.EIO, "%v", err)
 	const always = 1<<(syscall.SIGKILL-1) | 1<<(syscall.SIGSTOP-1)
 	require(t, during|always == ^uint64(0) && blocked() == before,
 		"blocked before %x, during the call %x, now %x", before, during, blocked())

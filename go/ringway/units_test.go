@@ -118,10 +118,9 @@ func TestLaneGrowsOncePerPeriod(t *testing.T) {
 			synctest.Wait()
 			l.mu.Lock()
 			periods := int(time.Since(began) / hungAfter)
-			if grown := (l.slots - base) / growth; grown < periods/2 || grown > periods ||
-				l.inUse != min(l.slots, base+waiters) {
-				t.Errorf("%d times in %d periods; %d in use", grown, periods, l.inUse)
-			}
+			grown := (l.slots - base) / growth
+			expect(t, grown >= periods/2 && grown <= periods && l.inUse == min(l.slots,
+				base+waiters), "%d times in %d periods; %d in use", grown, periods, l.inUse)
 			l.mu.Unlock()
 		}
 		close(hang)
@@ -312,9 +311,8 @@ func TestArena(t *testing.T) {
 			}
 			require(t, len(b.memory) >= n && len(b.memory) <= max(2*n, pageSize)+pageSize,
 				"%s: %d bytes for %d", name, len(b.memory), n)
-			if at := uintptr(unsafe.Pointer(unsafe.SliceData(b.memory))); at%pageSize != 0 {
-				t.Fatalf("%s: at %x", name, at)
-			}
+			at := uintptr(unsafe.Pointer(unsafe.SliceData(b.memory)))
+			require(t, at%pageSize == 0, "%s: at %x", name, at)
 			require(t, a.only == nil || within(b.memory, a.only), "%s: outside of its region", name)
 			for j := range b.memory {
 				b.memory[j] = byte(i)

@@ -172,9 +172,8 @@ func TestInterrupt(t *testing.T) {
 	errs := get(child.StderrPipe())(t)
 	must(t, child.Start())
 	defer child.Process.Kill()
-	if line, err := bufio.NewReader(errs).ReadString('\n'); !strings.Contains(line, "preparing") {
-		t.Fatal(line, err)
-	}
+	line, err := bufio.NewReader(errs).ReadString('\n')
+	require(t, strings.Contains(line, "preparing"), "%v, %v", line, err)
 	run := ""
 	waitFor(t, "a run to start", func() bool {
 		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", child.Process.Pid))
@@ -187,10 +186,9 @@ func TestInterrupt(t *testing.T) {
 	must(t, child.Process.Signal(os.Interrupt))
 	_, _ = io.Copy(io.Discard, errs)
 	_ = child.Wait()
-	if status := child.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() ||
-		status.Signal() != syscall.SIGINT {
-		t.Errorf("the command ended with %v", child.ProcessState)
-	}
+	status := child.ProcessState.Sys().(syscall.WaitStatus)
+	expect(t, status.Signaled() && status.Signal() == syscall.SIGINT, "the command ended with %v",
+		child.ProcessState)
 	waitFor(t, "the run to end", func() bool {
 		status, err := os.ReadFile("/proc/" + run + "/stat")
 		return err != nil || strings.Contains(string(status), ") Z ")
