@@ -145,11 +145,10 @@ func content(group parquet.RowGroup) (string, error) {
 			}
 			count++
 		}
-		if err != nil {
-			if err == io.EOF {
-				err = nil
-			}
-			return fmt.Sprintf("%d rows, %x", count, sum.Sum(nil)), errors.Join(err, all.Close())
+		if err == io.EOF {
+			return fmt.Sprintf("%d rows, %x", count, sum.Sum(nil)), all.Close()
+		} else if err != nil {
+			return "", errors.Join(err, all.Close())
 		}
 	}
 }

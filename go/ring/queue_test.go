@@ -183,27 +183,6 @@ func TestReapFetchesOverflow(t *testing.T) {
 	equal(t, f.Reap(done[:]), 16)
 }
 
-// All polls become ready together, many more than the completion queue holds. The kernel cannot
-// delay them.
-func TestOverflowOfPollsLosesNoCompletion(t *testing.T) {
-	r := newRing(t, Options{Entries: 8, CQEntries: 8})
-	if r.params.features&featNoDrop == 0 {
-		skip(t, "this kernel drops what overflows")
-	}
-	reading, writing := pipe(t)
-	waiting := map[*Request]bool{}
-	for range 300 {
-		q := new(Request).Poll(reading, 1)
-		push(t, r, q)
-		waiting[q] = true
-	}
-	submit(t, r)
-	_, _ = syscall.Write(writing, []byte("x"))
-	drain(t, r, waiting)
-	equal(t, r.Overflow(), 0)
-	equal(t, r.InFlight(), 0)
-}
-
 // Reap submits nothing, even if it enters the kernel to fetch an overflow.
 func TestReapSubmitsNothing(t *testing.T) {
 	r := newRing(t, Options{Entries: 8, CQEntries: 8})
@@ -529,18 +508,4 @@ func TestNoAllocations(t *testing.T) {
 		r.Reap(done[:])
 	})
 	equal(t, allocations, 0)
-}
-
-func BenchmarkNop(b *testing.B) {
-	r := newRing(b, Options{})
-	var done [64]Completion
-	var requests [64]Request
-	for b.Loop() {
-		for i := range requests {
-			_ = r.Push(&requests[i])
-		}
-		_, _ = r.Submit()
-		r.Reap(done[:])
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*64), "ns/nop")
 }

@@ -770,8 +770,9 @@ func TestConformance(t *testing.T) {
 		slices.Collect(maps.Keys(notByRing)), slices.Collect(maps.Keys(otherByFile)),
 		slices.Collect(maps.Keys(otherByRing)))
 	for _, name := range listed {
-		expect(t, slices.ContainsFunc(cases, func(c *conformanceCase) bool { return c.name == name }),
-			"%q is listed, but is not a case", name)
+		expect(t, slices.ContainsFunc(cases, func(c *conformanceCase) bool {
+			return c.name == name
+		}), "%q is listed, but is not a case", name)
 	}
 }
 

@@ -163,9 +163,6 @@ func TestDirectOpenRefused(t *testing.T) {
 	expect(t, errors.Is(err, os.ErrNotExist) && !errors.As(err, &refused), "%v", err)
 }
 
-// smallQueue is a queue of which a single shard uses six places.
-func smallQueue() *blockQueue { return &blockQueue{requests: 8} }
-
 // manyReads starts reads of a file, and returns a function that waits for them.
 func manyReads(f *File, count int, check func(int, error)) (wait func()) {
 	var all sync.WaitGroup
@@ -178,11 +175,12 @@ func manyReads(f *File, count int, check func(int, error)) (wait func()) {
 	return all.Wait
 }
 
-// openOnSmallQueue opens a file of 64 pages, as on a disk with a small queue.
+// openOnSmallQueue opens a file of 64 pages, as on a disk with a queue of which a single shard uses
+// six places.
 func openOnSmallQueue(t *testing.T, e *Engine) *File {
 	f := openIn(t, e, make([]byte, 64*pageSize), os.O_RDWR|Direct)
 	f.lookUp()
-	f.facts.queue = smallQueue()
+	f.facts.queue = &blockQueue{requests: 8}
 	return f
 }
 
@@ -190,10 +188,7 @@ func openOnSmallQueue(t *testing.T, e *Engine) *File {
 func TestDeviceQueueIsNotExceeded(t *testing.T) {
 	for _, backend := range queueBackends {
 		e, s := scriptedEngine(t, Options{Backend: backend})
-		f := openOnSmallQueue(t, e)
-		other := openIn(t, e, make([]byte, pageSize), os.O_RDWR|Direct)
-		other.lookUp()
-		other.facts.queue = smallQueue()
+		f, other := openOnSmallQueue(t, e), openOnSmallQueue(t, e)
 		if !f.facts.allows(e.backend) {
 			t.Skip("skipped: the temporary folder is on a file system without queues")
 		}

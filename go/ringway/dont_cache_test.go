@@ -166,7 +166,9 @@ func TestDontCacheLeavesNoPagesWhereAFileIsSent(t *testing.T) {
 		must(t, errorOf(f.Seek(0, io.SeekStart)))
 		network, _, _ := strings.Cut(what, ",")
 		r, w := sockets(t, network)
-		sent := begin(t, what, func() error { return errors.Join(errorOf(io.Copy(w, from)), w.Close()) })
+		sent := begin(t, what, func() error {
+			return errors.Join(errorOf(io.Copy(w, from)), w.Close())
+		})
 		expect(t, bytes.Equal(get(io.ReadAll(r))(t), want), "%s: other bytes", what)
 		sent(nil)
 		leavesNone(t, what, name)

@@ -103,27 +103,6 @@ func TestIotest(t *testing.T) {
 	})
 }
 
-func TestWrites(t *testing.T) {
-	each(t, func(t *testing.T, e *Engine, direct int) {
-		f := openIn(t, e, nil, os.O_RDWR|direct)
-		want := bytesOf(4 * 4096)
-		// The buffer of a write need not be aligned, direct or not.
-		unaligned := append([]byte{0}, want...)[1:]
-		moves(t, 3*4096)(f.WriteAt(unaligned[4096:], 4096))
-		moves(t, 4096)(f.Write(unaligned[:4096]))
-		check(t, errors.Join(f.Sync(), f.Datasync()))
-		require(t, get(f.Seek(0, io.SeekCurrent))(t) == 4096, "the position is another one")
-		require(t, bytes.Equal(content(t, f), want), "wrong bytes")
-		rest := get(io.ReadAll(f))(t)
-		require(t, bytes.Equal(rest, want[4096:]), "wrong bytes: %d", len(rest))
-		if direct == 0 { // TestMisalignedWrites has the others.
-			moves(t, 100)(f.WriteAt(unaligned[:100], 10))
-		}
-		must(t, f.Truncate(4096))
-		require(t, get(f.Stat())(t).Size() == 4096, "the file was not cut")
-	})
-}
-
 // misaligned fails the test if an error is not a MisalignedError with these values.
 func misaligned(t *testing.T, what string, err error, off int64, n int) {
 	t.Helper()
@@ -249,10 +228,6 @@ func TestErrorsAreThoseOfPackageOS(t *testing.T) {
 		var path *fs.PathError
 		require(t, errors.As(err, &path) && path.Op == "write" && path.Path == f.Name() &&
 			path.Err == error(notWritable), "%#v", err)
-		// A write of no bytes checks whether the file is open for writing.
-		wantError(t, "write of nothing", errorOf(f.Write(nil)), notWritable)
-		dir := open(t, e, t.TempDir(), os.O_RDONLY)
-		wantError(t, "directory", errorOf(dir.ReadAt(make([]byte, 1), 0)), syscall.EISDIR)
 		appending := open(t, e, f.Name(), os.O_WRONLY|os.O_APPEND)
 		_, err = appending.WriteAt([]byte("x"), 0)
 		expect(t, err != nil, "WriteAt works on a file that is open for appending")

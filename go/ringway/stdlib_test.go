@@ -19,7 +19,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -207,9 +206,8 @@ func TestProcFiles(t *testing.T) {
 	}
 }
 
-// Directories can be synced, also by a ring, and closed at the same time. For files that cannot be
-// synced the error is that of package os.
-func TestSyncOfDirectoriesAndPipes(t *testing.T) {
+// Directories can be synced, also by a ring, and closed at the same time.
+func TestSyncOfDirectories(t *testing.T) {
 	for _, backend := range testBackends {
 		t.Run(string(backend), func(t *testing.T) {
 			e := newOrSkip(t, Options{Backend: backend, AlwaysRing: true})
@@ -235,20 +233,6 @@ func TestSyncOfDirectoriesAndPipes(t *testing.T) {
 				check(t, dir.Close())
 				wg.Wait()
 			}
-			r, w, err := os.Pipe()
-			must(t, err)
-			defer r.Close()
-			want := text(w.Sync())
-			pipe := get(e.NewFile(w))(t)
-			sameAsOS(t, "sync of a pipe", text(pipe.Sync()), want)
-			var noPipe error = syscall.ESPIPE
-			if len(testBackends) == 1 {
-				noPipe = errors.ErrUnsupported
-			}
-			wantError(t, "Preallocate", pipe.Preallocate(0, 10), noPipe)
-			wantError(t, "Advise", pipe.Advise(0, 0, AdviceWillNeed), noPipe)
-			check(t, pipe.Close())
-			wantError(t, "Sync", pipe.Sync(), os.ErrClosed)
 		})
 	}
 }

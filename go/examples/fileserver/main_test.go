@@ -28,11 +28,6 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-var must = tests.Must
-
-// get returns the value of a call, and fails the test on an error.
-func get[T any](value T, err error) func(testing.TB) T { return tests.Get(value, err) }
-
 // site creates a directory to serve.
 func site(t *testing.T) string {
 	t.Helper()
@@ -45,10 +40,10 @@ func site(t *testing.T) string {
 		"unknown":               []byte("\x00\x01\x02"),
 	} {
 		name = filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
-		must(t, os.WriteFile(name, content, 0o600))
+		tests.Must(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		tests.Must(t, os.WriteFile(name, content, 0o600))
 	}
-	must(t, os.Symlink("large.bin", filepath.Join(dir, "link")))
+	tests.Must(t, os.Symlink("large.bin", filepath.Join(dir, "link")))
 	return dir
 }
 
@@ -78,7 +73,7 @@ func start(t *testing.T, args ...string) (url string, stop func()) {
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		must(t, <-ended)
+		tests.Must(t, <-ended)
 	})
 	t.Cleanup(stop)
 	return url, stop
@@ -156,7 +151,7 @@ func TestSameResponsesAsPackageOS(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(file, nil, 0o600))
+	tests.Must(t, os.WriteFile(file, nil, 0o600))
 	_, stop := start(t, t.TempDir())
 	defer stop()
 	for _, args := range [][]string{{"/none"}, {file}, {"a", "b"}, {"-backend=smoke", "."},

@@ -66,7 +66,8 @@ func TestSumsAreThoseOfAPlainLoop(t *testing.T) {
 				tests.Expect(t, err == nil && out.String() == want, "%v: %s %v; want:\n%s", args,
 					&out, err, want)
 				explained := strings.Contains(messages.String(), "backend "+string(backend))
-				tests.Expect(t, explained == slices.Contains(flags, "-v"), "%v: %s", args, &messages)
+				tests.Expect(t, explained == slices.Contains(flags, "-v"), "%v: %s", args,
+					&messages)
 			}
 		})
 	}
