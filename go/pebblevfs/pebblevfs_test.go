@@ -380,7 +380,7 @@ func TestPrefetchOfNothing(t *testing.T) {
 		}
 		must(t, f.Prefetch(4096, 0))
 		after := suite.Cached(t, name)
-		expect(t, after == 0, "%v, pages were read", after)
+		expect(t, after == 0, "%d pages were read", after)
 		must(t, f.Prefetch(4096, 8192))
 		expect(t, suite.Cached(t, name) != 0, "no page was read")
 	})
