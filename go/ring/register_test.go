@@ -244,7 +244,7 @@ func TestBufferRing(t *testing.T) {
 		"2345": new(Request).ReadSelect(int(f.Fd()), 7, 4, 2),
 	} {
 		got, _, ok := group.Buffer(run(t, r, q)[0])
-		require(t, ok && string(got) == want, "%q, %v", got, ok)
+		require(t, ok && string(got) == want, "%q, not %q: %v", got, want, ok)
 	}
 	must(t, group.Close())
 	err = failure(t, r, new(Request).RecvSelect(reading, 7, syscall.MSG_DONTWAIT))

@@ -147,28 +147,32 @@ func TestWritesAreOrdered(t *testing.T) {
 		{"within the file", 0, 8 << 20, writeAt},
 	} {
 		for _, backend := range queueBackends {
-			e, s := scriptedEngine(t, Options{Backend: backend})
-			f := openIn(t, e, make([]byte, c.size), os.O_RDWR|Direct|c.flag)
-			setLargestRequest(f, 64<<10)
-			now, most := 0, 0
-			isWrite := func(r *request) bool { return r.opcode == opWrite || r.opcode == opWritev }
-			s.onPush(func(r *request) bool {
-				if isWrite(r) {
-					now++
-					most = max(most, now)
+			t.Run(fmt.Sprint(backend, " ", c.name), func(t *testing.T) {
+				e, s := scriptedEngine(t, Options{Backend: backend})
+				f := openIn(t, e, make([]byte, c.size), os.O_RDWR|Direct|c.flag)
+				setLargestRequest(f, 64<<10)
+				now, most := 0, 0
+				isWrite := func(r *request) bool {
+					return r.opcode == opWrite || r.opcode == opWritev
 				}
-				return false
+				s.onPush(func(r *request) bool {
+					if isWrite(r) {
+						now++
+						most = max(most, now)
+					}
+					return false
+				})
+				s.onResult(func(r *request) bool {
+					if isWrite(r) {
+						now--
+					}
+					return false
+				})
+				want := numbered(1, 2, 1024)
+				moves(t, len(want))(c.write(f, want))
+				expect(t, most <= 1 && bytes.HasPrefix(content(t, f), want),
+					"%d writes in flight at once, or wrong bytes", most)
 			})
-			s.onResult(func(r *request) bool {
-				if isWrite(r) {
-					now--
-				}
-				return false
-			})
-			want := numbered(1, 2, 1024)
-			moves(t, len(want))(c.write(f, want))
-			expect(t, most <= 1 && bytes.HasPrefix(content(t, f), want),
-				"%s, %s: %d writes in flight at once, or wrong bytes", backend, c.name, most)
 		}
 	}
 }
