@@ -27,19 +27,17 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/internal/tests"
 	ringwayparquet "github.com/ringway-io/ringway/go/parquet"
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
-var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
+var must, require, expect = tests.Must, tests.Require, tests.Expect
 
-// must fails the test on an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+// get returns the value of a call, and fails the test on an error.
+func get[T any](value T, err error) func(testing.TB) T { return tests.Get(value, err) }
+
+var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
 
 // row has columns of every shape of chunk: with a small, a large or no dictionary, of long values,
 // with fewer values than rows, or with more.
@@ -114,8 +112,7 @@ func files(t *testing.T) []string {
 	var all []string
 	for _, pattern := range []string{filepath.Join(dir, "*.parquet"),
 		filepath.Join(strings.TrimSpace(string(module)), "testdata", "*.parquet")} {
-		found, err := filepath.Glob(pattern)
-		must(t, err)
+		found := get(filepath.Glob(pattern))(t)
 		for _, name := range found {
 			// Larger files take too long.
 			if info, err := os.Stat(name); err == nil && info.Size() < 700_000 {
@@ -123,9 +120,8 @@ func files(t *testing.T) []string {
 			}
 		}
 	}
-	if len(all) < 10 || filepath.Dir(all[0]) != dir || filepath.Dir(all[1]) != dir {
-		t.Fatal("files are missing: ", all)
-	}
+	require(t, len(all) >= 10 && filepath.Dir(all[0]) == dir && filepath.Dir(all[1]) == dir,
+		"files are missing: %v", all)
 	return all
 }
 
@@ -149,11 +145,10 @@ func content(group parquet.RowGroup) (string, error) {
 			}
 			count++
 		}
-		if err != nil {
-			if err == io.EOF {
-				err = nil
-			}
-			return fmt.Sprintf("%d rows, %x", count, sum.Sum(nil)), errors.Join(err, all.Close())
+		if err == io.EOF {
+			return fmt.Sprintf("%d rows, %x", count, sum.Sum(nil)), all.Close()
+		} else if err != nil {
+			return "", errors.Join(err, all.Close())
 		}
 	}
 }
@@ -211,9 +206,7 @@ func TestSameRows(t *testing.T) {
 				for _, name := range all {
 					groups += sameRows(t, engine, name, flag)
 				}
-				if groups < len(all)*3/4 {
-					t.Error("too few row groups were compared:", groups)
-				}
+				expect(t, groups >= len(all)*3/4, "too few row groups were compared: %v", groups)
 			})
 		}
 	}
@@ -222,27 +215,21 @@ func TestSameRows(t *testing.T) {
 // sameRows compares what is read of a file, and returns the number of its row groups.
 func sameRows(t *testing.T, engine *ringway.Engine, name string, flag int) int {
 	t.Helper()
-	reference, err := os.Open(name)
-	must(t, err)
+	reference := get(os.Open(name))(t)
 	defer reference.Close()
-	info, err := reference.Stat()
-	must(t, err)
+	info := get(reference.Stat())(t)
 	plain, plainErr := parquet.OpenFile(reference, info.Size())
-	f, err := engine.OpenFile(name, os.O_RDONLY|flag, 0)
-	must(t, err)
+	f := get(engine.OpenFile(name, os.O_RDONLY|flag, 0))(t)
 	defer f.Close()
 	counted := &counting{File: f}
 	file, err := parquet.OpenFile(counted, info.Size())
-	if fmt.Sprint(err) != fmt.Sprint(plainErr) {
-		t.Fatal(name, err, plainErr)
-	}
+	require(t, fmt.Sprint(err) == fmt.Sprint(plainErr), "%v, %v, %v", name, err, plainErr)
 	if err != nil {
 		return 0
 	}
 	ahead := ringwayparquet.NewAhead(counted)
 	defer ahead.Release()
-	fetched, err := parquet.OpenFile(ahead, info.Size())
-	must(t, err)
+	fetched := get(parquet.OpenFile(ahead, info.Size()))(t)
 	for i, group := range plain.RowGroups() {
 		same := func(what, got string, err error, want string, wantErr error) {
 			t.Helper()
@@ -270,9 +257,8 @@ func sameRows(t *testing.T, engine *ringway.Engine, name string, flag int) int {
 			must(t, ahead.Fetch(fetched, i, columns...))
 			before := counted.reads.Load()
 			compare()
-			if more := counted.reads.Load() - before; more != 0 {
-				t.Errorf("%s: %d reads of the fetched columns %d", name, more, columns)
-			}
+			more := counted.reads.Load() - before
+			expect(t, more == 0, "%s: %d reads of the fetched columns %d", name, more, columns)
 		}
 		sameGroup("not fetched", file)
 		fetch(func() { sameGroup("fetched", fetched) })
@@ -315,8 +301,7 @@ func rowsFile(t testing.TB) (*ringway.File, []byte) {
 	rows(t, &b)
 	name := filepath.Join(t.TempDir(), "rows")
 	must(t, os.WriteFile(name, b.Bytes(), 0o600))
-	f, err := ringway.Open(name)
-	must(t, err)
+	f := get(ringway.Open(name))(t)
 	t.Cleanup(func() { f.Close() })
 	return f, b.Bytes()
 }
@@ -325,15 +310,12 @@ func TestFetchErrors(t *testing.T) {
 	f, content := rowsFile(t)
 	reason := errors.New("batch failed")
 	ahead := ringwayparquet.NewAhead(&failing{f, reason})
-	file, err := parquet.OpenFile(ahead, int64(len(content)))
-	must(t, err)
-	if err := ahead.Fetch(file, 0); err != reason {
-		t.Error(err)
-	}
+	file := get(parquet.OpenFile(ahead, int64(len(content))))(t)
+	err := ahead.Fetch(file, 0)
+	expect(t, err == reason, "%v", err)
 	for _, bad := range [][]int{{-1}, {5}, {0, -1}, {0, 1000}} {
-		if err := ahead.Fetch(file, bad[0], bad[1:]...); err == nil || err == reason {
-			t.Error(bad, err)
-		}
+		err := ahead.Fetch(file, bad[0], bad[1:]...)
+		expect(t, err != nil && err != reason, "%v, %v", bad, err)
 	}
 	if _, err := contentOf(file.RowGroups()[0].ColumnChunks()[0]); err != nil {
 		t.Error("reads fail after a failed Fetch:", err)
@@ -387,8 +369,7 @@ func longestFile(t *testing.T) (*ringwayparquet.Ahead, *parquet.File, *format.Co
 	rows(t, &b)
 	ahead := ringwayparquet.NewAhead(&longest{b.Bytes()})
 	t.Cleanup(ahead.Release)
-	file, err := parquet.OpenFile(ahead, math.MaxInt64)
-	must(t, err)
+	file := get(parquet.OpenFile(ahead, math.MaxInt64))(t)
 	return ahead, file, &file.Metadata().RowGroups[0].Columns[0].MetaData, b.Bytes()
 }
 
@@ -401,10 +382,9 @@ func TestFetchAtTheLargestOffset(t *testing.T) {
 		must(t, ahead.Fetch(file, 0, 0))
 		p := make([]byte, 1000)
 		n, err := ahead.ReadAt(p, chunk.DataPageOffset)
-		if want := content[int64(len(content))-end-1000:][:1000]; n != len(p) || err != nil ||
-			!bytes.Equal(p, want) {
-			t.Errorf("%d bytes before the end: %d, %v", end, n, err)
-		}
+		want := content[int64(len(content))-end-1000:][:1000]
+		expect(t, n == len(p) && err == nil && bytes.Equal(p, want),
+			"%d bytes before the end: %d, %v", end, n, err)
 	}
 }
 
@@ -436,20 +416,17 @@ func TestFetchOfAFileThatShrinks(t *testing.T) {
 	must(t, writer.Close())
 	name := filepath.Join(t.TempDir(), "long")
 	must(t, os.WriteFile(name, b.Bytes(), 0o600))
-	f, err := ringway.Open(name)
-	must(t, err)
+	f := get(ringway.Open(name))(t)
 	defer f.Close()
 	for short := range 3 {
 		ahead := ringwayparquet.NewAhead(&shrinking{f, short})
-		file, err := parquet.OpenFile(ahead, int64(b.Len()))
-		must(t, err)
+		file := get(parquet.OpenFile(ahead, int64(b.Len())))(t)
 		must(t, ahead.Fetch(file, 0))
 		p := make([]byte, 500)
 		for off := 0; off+len(p) <= b.Len(); off += 490 {
 			n, err := ahead.ReadAt(p, int64(off))
-			if n != len(p) || err != nil || !bytes.Equal(p, b.Bytes()[off:][:len(p)]) {
-				t.Fatalf("piece %d is short: %d bytes at %d, %v", short, n, off, err)
-			}
+			require(t, n == len(p) && err == nil && bytes.Equal(p, b.Bytes()[off:][:len(p)]),
+				"piece %d is short: %d bytes at %d, %v", short, n, off, err)
 		}
 		ahead.Release()
 	}
@@ -460,13 +437,10 @@ func TestFetchKeepsTheColumns(t *testing.T) {
 	f, content := rowsFile(t)
 	ahead := ringwayparquet.NewAhead(f)
 	defer ahead.Release()
-	file, err := parquet.OpenFile(ahead, int64(len(content)))
-	must(t, err)
+	file := get(parquet.OpenFile(ahead, int64(len(content))))(t)
 	columns := []int{3, 1}
 	must(t, ahead.Fetch(file, 0, columns[:0]...))
-	if columns[0] != 3 || columns[1] != 1 {
-		t.Error(columns)
-	}
+	expect(t, columns[0] == 3 && columns[1] == 1, "%v", columns)
 }
 
 // On 32-bit systems, a range whose length is no int is an error.
@@ -480,13 +454,11 @@ func TestFetchOfMoreThanFits(t *testing.T) {
 	}
 	for _, size := range sizes {
 		chunk.DataPageOffset, chunk.DictionaryPageOffset, chunk.TotalCompressedSize = 4096, 0, size
-		if err := ahead.Fetch(file, 0, 0); err == nil {
-			t.Error(size)
-		}
+		err := ahead.Fetch(file, 0, 0)
+		expect(t, err != nil, "%v", size)
 		p := make([]byte, 10)
-		if n, err := ahead.ReadAt(p, 4096); n != len(p) || err != nil {
-			t.Error(n, err)
-		}
+		n, err := ahead.ReadAt(p, 4096)
+		expect(t, n == len(p) && err == nil, "%v, %v", n, err)
 	}
 }
 
@@ -511,9 +483,7 @@ func FuzzHostileMetadata(f *testing.F) {
 		chunk.DataPageOffset, chunk.DictionaryPageOffset = data, dictionary
 		chunk.TotalCompressedSize = size
 		err = ahead.Fetch(file, 0)
-		if m.bytes > length+8192 {
-			t.Fatalf("%d bytes were requested of %d", m.bytes, length)
-		}
+		require(t, m.bytes <= length+8192, "%d bytes were requested of %d", m.bytes, length)
 		begin := data
 		if dictionary > 0 && dictionary < begin {
 			begin = dictionary
@@ -525,8 +495,7 @@ func FuzzHostileMetadata(f *testing.F) {
 		p, want := make([]byte, 100), make([]byte, 100)
 		n, err := ahead.ReadAt(p, off)
 		wantN, wantErr := bytes.NewReader(content).ReadAt(want, off)
-		if n != wantN || (err == nil) != (wantErr == nil) || !bytes.Equal(p[:n], want[:n]) {
-			t.Fatalf("reading at %d: %d, %v, not %d, %v", off, n, err, wantN, wantErr)
-		}
+		require(t, n == wantN && (err == nil) == (wantErr == nil) && bytes.Equal(p[:n], want[:n]),
+			"reading at %d: %d, %v, not %d, %v", off, n, err, wantN, wantErr)
 	})
 }

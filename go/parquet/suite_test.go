@@ -53,15 +53,13 @@ func TestParquetGoSuite(t *testing.T) {
 				for _, name := range r.Failed {
 					t.Errorf("%s:\n%.2000s", name, r.Output[name])
 				}
-				if r.Counts[0] == 0 || r.Counts[1] == 0 {
-					t.Error("the tests did not read through ringway")
-				}
+				expect(t, r.Counts[0] != 0 && r.Counts[1] != 0,
+					"the tests did not read through ringway")
 				// Linux AIO supports direct reads only.
 				queued := backend == ringway.BackendURing ||
 					backend == ringway.BackendKAIO && way == "direct"
-				if queued != (r.Counts[2] > 0) {
-					t.Errorf("%d operations in the queues of the engine", r.Counts[2])
-				}
+				expect(t, queued == (r.Counts[2] > 0), "%d operations in the queues of the engine",
+					r.Counts[2])
 			})
 		}
 	}

@@ -9,10 +9,11 @@ package pebblevfs_test
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
+	"io"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -21,7 +22,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -35,9 +35,15 @@ import (
 	"github.com/ringway-io/ringway/go/internal/pebblefs/stall"
 	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/internal/suite"
+	"github.com/ringway-io/ringway/go/internal/tests"
 	"github.com/ringway-io/ringway/go/pebblevfs"
 	"github.com/ringway-io/ringway/go/ringway"
 )
+
+var must, require, expect = tests.Must, tests.Require, tests.Expect
+
+// get returns the value of a call, and fails the test on an error.
+func get[T any](value T, err error) func(testing.TB) T { return tests.Get(value, err) }
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("RINGWAY_TEST_FILL"); dir != "" {
@@ -69,27 +75,16 @@ func each(t *testing.T, test func(t *testing.T, fs vfs.FS)) {
 			}
 			before := descriptors(t)
 			test(t, pebblevfs.New(engine, c.options...))
-			if left := descriptors(t); left != before {
-				t.Errorf("%d descriptors before, %d after", before, left)
-			}
+			left := descriptors(t)
+			expect(t, left == before, "%d descriptors before, %d after", before, left)
 			must(t, engine.Close())
 		})
 	}
 }
 
-// must fails the test on an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func descriptors(t *testing.T) int {
 	t.Helper()
-	open, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
-	return len(open)
+	return len(get(os.ReadDir("/proc/self/fd"))(t))
 }
 
 // open opens a database with small buffers and tables, so that it flushes, compacts and reads
@@ -207,24 +202,22 @@ func TestSameDataAsDefault(t *testing.T) {
 			must(t, errors.Join(copied.CheckLevels(nil), copied.Close()))
 
 			// A hundred readers while tables are created and removed.
-			var wg sync.WaitGroup
-			for range 100 {
-				wg.Go(func() {
-					for k, v := range want {
-						got, closer, err := db.Get([]byte(k))
-						if err != nil || string(got) != v {
-							t.Errorf("key %q: %v", k, err)
-							return
-						}
-						closer.Close()
-						if rand.IntN(50) == 0 { // Each reader has other keys.
-							return
-						}
+			compacted := make(chan error, 1)
+			go func() { compacted <- db.Compact([]byte("a"), []byte("z"), true) }()
+			tests.Together(100, func(int) {
+				for k, v := range want {
+					got, closer, err := db.Get([]byte(k))
+					if err != nil || string(got) != v {
+						t.Errorf("key %q: %v", k, err)
+						return
 					}
-				})
-			}
-			must(t, db.Compact([]byte("a"), []byte("z"), true))
-			wg.Wait()
+					closer.Close()
+					if rand.IntN(50) == 0 { // Each reader has other keys.
+						return
+					}
+				}
+			})
+			must(t, <-compacted)
 			change(t, db, want, uint64(round)+10)
 			must(t, db.Close())
 			db, err = open(dir, under, false)
@@ -241,124 +234,98 @@ func TestMethodsMatchDefault(t *testing.T) {
 		under := checked.(interface{ Unwrap() vfs.FS }).Unwrap()
 		got, want := methods(t, under), methods(t, vfs.Default)
 		for i := range want {
-			if got[i] != want[i] {
-				t.Errorf("%s\nvfs.Default: %s", got[i], want[i])
-			}
+			expect(t, got[i] == want[i], "%s\nvfs.Default: %s", got[i], want[i])
 		}
-		if vfs.Root(checked) != vfs.Default {
-			t.Error("vfs.Root does not return vfs.Default")
-		}
+		expect(t, vfs.Root(checked) == vfs.Default, "vfs.Root does not return vfs.Default")
 	})
 }
 
+// methods calls every method, and returns what each call returned.
 func methods(t *testing.T, under vfs.FS) (all []string) {
 	dir := t.TempDir()
 	at := func(name string) string { return under.PathJoin(dir, name) }
-	note := func(what string, results ...any) {
-		for i, a := range results {
-			if err, ok := a.(error); ok {
-				text := err.Error()
-				results[i] = fmt.Sprint(errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrExist),
-					errors.Is(err, fs.ErrClosed),
-					"", strings.TrimSpace(text[strings.LastIndex(text, ":")+1:]))
+	note := func(what string) func(results ...any) {
+		return func(results ...any) {
+			for i, a := range results {
+				switch a := a.(type) {
+				case error:
+					text := a.Error()
+					results[i] = fmt.Sprint(errors.Is(a, fs.ErrNotExist), errors.Is(a, fs.ErrExist),
+						errors.Is(a, fs.ErrClosed),
+						"", strings.TrimSpace(text[strings.LastIndex(text, ":")+1:]))
+				case fs.FileInfo:
+					results[i] = fmt.Sprint(a.Name(), a.Size(), a.Mode(), a.IsDir())
+				case vfs.File, io.Closer:
+					results[i] = "a file"
+				}
 			}
+			all = append(all, what+": "+fmt.Sprintln(results...))
 		}
-		all = append(all, what+": "+fmt.Sprintln(results...))
 	}
-	use := func(what string, f vfs.File, err error) {
-		if note(what, err); err != nil {
-			return
+	use := func(what string) func(f vfs.File, err error) {
+		return func(f vfs.File, err error) {
+			if note(what)(err); err != nil {
+				return
+			}
+			note(what + " write")(f.Write(bytes.Repeat([]byte("x"), 8192)))
+			note(what + " write at")(f.WriteAt(bytes.Repeat([]byte("abcd"), 1024), 4096))
+			p := make([]byte, 10)
+			for _, off := range []int64{1, 8190, -1} {
+				n, err := f.ReadAt(p, off)
+				note(fmt.Sprint(what, " read at ", off))(n, p[:n], err)
+			}
+			n, err := f.Read(p)
+			note(what+" read")(n, p[:n], err)
+			note(what + " preallocate")(f.Preallocate(8192, 1<<20))
+			note(what + " stat")(f.Stat())
+			note(what + " sync to")(f.SyncTo(4096))
+			// (Prefetch of vfs.Default returns errno 0, which is not nil.)
+			note(what+" syncs")(f.Sync(), f.SyncData(),
+				fmt.Sprint(f.Prefetch(0, 4096)) == fmt.Sprint(nil) || under == vfs.Default)
+			stat := get(os.Stat(fmt.Sprintf("/proc/self/fd/%d", f.Fd())))(t)
+			note(what + " fd")(os.SameFile(stat, get(f.Stat())(t)))
+			note(what+" close")(f.Close(), f.Close() != nil, f.Fd() == vfs.InvalidFd)
 		}
-		p := make([]byte, 10)
-		n, err := f.Write(bytes.Repeat([]byte("x"), 8192))
-		note(what+" write", n, err)
-		n, err = f.WriteAt(bytes.Repeat([]byte("abcd"), 1024), 4096)
-		note(what+" write at", n, err)
-		for _, off := range []int64{1, 8190, -1} {
-			n, err = f.ReadAt(p, off)
-			note(fmt.Sprint(what, " read at ", off), n, p[:n], err)
-		}
-		n, err = f.Read(p)
-		note(what+" read", n, p[:n], err)
-		note(what+" preallocate", f.Preallocate(8192, 1<<20))
-		info, err := f.Stat()
-		note(what+" stat", info.Name(), info.Size(), info.Mode(), info.IsDir(), err)
-		full, err := f.SyncTo(4096)
-		note(what+" sync to", full, err)
-		// (Prefetch of vfs.Default returns errno 0, which is not nil.)
-		note(what+" syncs", f.Sync(), f.SyncData(),
-			fmt.Sprint(f.Prefetch(0, 4096)) == fmt.Sprint(nil) || under == vfs.Default)
-		var stat, wanted fs.FileInfo
-		if stat, err = os.Stat(fmt.Sprintf("/proc/self/fd/%d", f.Fd())); err == nil {
-			wanted, err = f.Stat()
-		}
-		note(what+" fd", err, os.SameFile(stat, wanted))
-		note(what+" close", f.Close())
-		note(what+" close again", f.Close() != nil)
-		_, err = f.Read(p)
-		note(what+" read when closed", errors.Is(err, fs.ErrClosed))
-		note(what+" sync when closed", f.Sync() != nil, f.Fd() == vfs.InvalidFd)
 	}
 	// The results of calls with two.
 	second := func(_ any, err error) error { return err }
-	f, err := under.Open(at("none"))
-	note("open none", f == nil, err)
-	note("none", second(under.Create(at("none/below"))),
+	note("none")(second(under.Open(at("none"))), second(under.Create(at("none/below"))),
 		second(under.OpenReadWrite(at("none/below"))), second(under.OpenDir(at("none"))),
 		second(under.ReuseForWrite(at("none"), at("other"))), second(under.Stat(at("none"))),
-		second(under.List(at("none"))), second(under.Lock(at("none/lock"))))
-	note("remove none", under.Remove(at("none")), under.RemoveAll(at("none")))
-	note("names", under.PathBase("/a/b/"), under.PathDir("/a/b"), under.PathJoin("a", "", "b"))
+		second(under.List(at("none"))), second(under.Lock(at("none/lock"))),
+		under.Remove(at("none")), under.RemoveAll(at("none")))
+	note("names")(under.PathBase("/a/b/"), under.PathDir("/a/b"), under.PathJoin("a", "", "b"))
 
-	opened := func(what string) func(vfs.File, error) {
-		return func(f vfs.File, err error) { use(what, f, err) }
-	}
-	opened("create")(under.Create(at("a.sst")))
-	note("link", under.Link(at("a.sst"), at("link")), under.Link(at("a.sst"), at("link")))
-	opened("create again")(under.Create(at("a.sst"))) // The link keeps the old contents.
-	opened("open")(under.Open(at("link"), vfs.RandomReadsOption, vfs.SequentialReadsOption))
-	opened("open table")(under.Open(at("a.sst"), vfs.RandomReadsOption))
-	opened("open table in sequence")(under.Open(at("a.sst"), vfs.SequentialReadsOption))
-	opened("open for both")(under.OpenReadWrite(at("a.sst")))
-	opened("open for both, new")(under.OpenReadWrite(at("new")))
-	opened("reuse")(under.ReuseForWrite(at("a.sst"), at("reused")))
-	note("mkdir", under.MkdirAll(at("x/y/z"), 0o700), under.MkdirAll(at("x/y/z"), 0o700),
+	use("create")(under.Create(at("a.sst")))
+	note("link")(under.Link(at("a.sst"), at("link")), under.Link(at("a.sst"), at("link")))
+	use("create again")(under.Create(at("a.sst"))) // The link keeps the old contents.
+	use("open")(under.Open(at("link"), vfs.RandomReadsOption, vfs.SequentialReadsOption))
+	use("open table")(under.Open(at("a.sst"), vfs.RandomReadsOption))
+	use("open table in sequence")(under.Open(at("a.sst"), vfs.SequentialReadsOption))
+	use("open for both")(under.OpenReadWrite(at("a.sst")))
+	use("open for both, new")(under.OpenReadWrite(at("new")))
+	use("reuse")(under.ReuseForWrite(at("a.sst"), at("reused")))
+	note("mkdir")(under.MkdirAll(at("x/y/z"), 0o700), under.MkdirAll(at("x/y/z"), 0o700),
 		under.MkdirAll(at("new/x"), 0o700))
-	note("create in the place of a directory", second(under.Create(at("x"))))
-	f, err = under.OpenDir(dir)
-	if note("open dir", err); err == nil {
-		full, err := f.SyncTo(10)
-		note("dir", full, err, f.Sync(), f.SyncData(), f.Preallocate(0, 100), f.Prefetch(0, 100))
-		_, err = f.Write([]byte("x"))
-		note("write to dir", err != nil)
-		info, err := f.Stat()
-		note("stat dir", info.IsDir(), err, f.Close(), f.Close() != nil, f.Sync() != nil)
-	}
-	f, err = under.Open("/")
-	if note("open /", err); err == nil {
-		info, err := f.Stat()
-		n, readErr := f.ReadAt(make([]byte, 1), 0)
-		note("/", info.Name(), err, n, readErr, f.Close())
-	}
-	lock, err := under.Lock(at("lock"))
-	note("lock", err)
-	_, again := under.Lock(at("lock"))
-	note("lock again", again, lock.Close())
-	lock, err = under.Lock(at("lock"))
-	note("lock, unlocked", err, lock.Close())
-	names, err := under.List(dir)
-	note("list", len(names), err)
-	note("copy", vfs.Copy(under, at("reused"), at("copy")),
+	note("create in the place of a directory")(second(under.Create(at("x"))))
+	d := get(under.OpenDir(dir))(t)
+	note("dir sync to")(d.SyncTo(10))
+	note("dir")(d.Sync(), d.SyncData(), d.Preallocate(0, 100), d.Prefetch(0, 100),
+		second(d.Write([]byte("x"))) != nil, get(d.Stat())(t).IsDir(), d.Close(),
+		d.Close() != nil, d.Sync() != nil)
+	root := get(under.Open("/"))(t)
+	note("/")(get(root.Stat())(t).Name(), second(root.ReadAt(make([]byte, 1), 0)), root.Close())
+	lock := get(under.Lock(at("lock")))(t)
+	note("lock again")(second(under.Lock(at("lock"))), lock.Close())
+	note("lock, unlocked")(get(under.Lock(at("lock")))(t).Close())
+	note("list")(len(get(under.List(dir))(t)))
+	note("copy")(vfs.Copy(under, at("reused"), at("copy")),
 		vfs.LinkOrCopy(under, at("reused"), at("linked")))
 	for _, name := range []string{"reused", "copy", "linked", "link"} {
-		p, err := os.ReadFile(at(name))
-		sum := fnv.New64a()
-		sum.Write(p)
-		note("content of "+name, len(p), sum.Sum64(), err)
+		note("content of " + name)(sha256.Sum256(get(os.ReadFile(at(name)))(t)))
 	}
-	usage, err := under.GetDiskUsage(dir)
-	note("usage", usage.TotalBytes > 0, err)
-	note("remove", under.Rename(at("copy"), at("moved")), under.Remove(at("moved")),
+	note("usage")(get(under.GetDiskUsage(dir))(t).TotalBytes > 0)
+	note("remove")(under.Rename(at("copy"), at("moved")), under.Remove(at("moved")),
 		under.Remove(at("x")), under.RemoveAll(at("x")))
 	return all
 }
@@ -380,9 +347,8 @@ func TestClosedFiles(t *testing.T) {
 			for i, err := range []error{read, written, stat, synced, f.Sync(), f.SyncData(),
 				f.Preallocate(0, 1)} {
 				var path *fs.PathError
-				if !errors.Is(err, fs.ErrClosed) || !errors.As(err, &path) || path.Path != name {
-					t.Error(i, err)
-				}
+				expect(t, errors.Is(err, fs.ErrClosed) && errors.As(err, &path) &&
+					path.Path == name, "%v, %v", i, err)
 			}
 		}
 	})
@@ -413,13 +379,10 @@ func TestPrefetchOfNothing(t *testing.T) {
 			skip.Test(t, "the page cache cannot be emptied here: ", before, errno)
 		}
 		must(t, f.Prefetch(4096, 0))
-		if after := suite.Cached(t, name); after != 0 {
-			t.Error(after, "pages were read")
-		}
+		after := suite.Cached(t, name)
+		expect(t, after == 0, "%d pages were read", after)
 		must(t, f.Prefetch(4096, 8192))
-		if suite.Cached(t, name) == 0 {
-			t.Error("no page was read")
-		}
+		expect(t, suite.Cached(t, name) != 0, "no page was read")
 	})
 }
 
@@ -435,15 +398,11 @@ func TestSyncLeavesNoDirtyPages(t *testing.T) {
 		} {
 			f, name := written(t, under)
 			before := suite.Dirty(t, name)
-			if before == 0 {
-				t.Errorf("%s: no page was dirty before it", what)
-			}
-			if err := sync(f); err != nil {
-				t.Fatal(what, err)
-			}
-			if after := suite.Dirty(t, name); after != 0 {
-				t.Errorf("%s: %d pages were dirty, %d are", what, before, after)
-			}
+			expect(t, before != 0, "%s: no page was dirty before it", what)
+			err := sync(f)
+			require(t, err == nil, "%v, %v", what, err)
+			after := suite.Dirty(t, name)
+			expect(t, after == 0, "%s: %d pages were dirty, %d are", what, before, after)
 			must(t, f.Close())
 		}
 	})
@@ -476,7 +435,6 @@ func fill(dir string) error {
 				}
 				if err != nil {
 					errs <- err
-					return
 				}
 			}
 		}()
@@ -489,8 +447,6 @@ func fill(dir string) error {
 // process, so this tests the order of writes and recovery from torn files. Durability is for
 // TestSyncLeavesNoDirtyPages.
 func TestKilledWriterLosesNoKey(t *testing.T) {
-	self, err := os.Executable()
-	must(t, err)
 	for _, backend := range backends {
 		t.Run(string(backend), func(t *testing.T) {
 			engine, err := ringway.New(ringway.Options{Backend: backend})
@@ -502,7 +458,7 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 			acknowledged := map[uint64]bool{}
 			const rounds, each = 4, 1_000_000
 			for round := range uint64(rounds) {
-				cmd := exec.Command(self)
+				cmd := exec.Command(get(os.Executable())(t))
 				cmd.Env = append(os.Environ(), "RINGWAY_TEST_FILL="+dir,
 					fmt.Sprint("RINGWAY_TEST_START=", round*each),
 					ringway.BackendEnv+"="+string(backend))
@@ -513,9 +469,7 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 				lines, limit := bufio.NewScanner(out), 500+rand.IntN(2000)
 				for n := 0; lines.Scan(); n++ { // To the end: keys printed before the kill count.
 					i, err := strconv.ParseUint(lines.Text(), 10, 64)
-					if err != nil {
-						t.Fatal(lines.Text())
-					}
+					require(t, err == nil, "%v", lines.Text())
 					acknowledged[i] = true
 					if n == limit {
 						must(t, cmd.Process.Kill())
@@ -533,9 +487,8 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 				found, written := content(t, db), map[string]string{}
 				must(t, db.CheckLevels(nil))
 				for i := range acknowledged {
-					if found[string(key(i))] != string(value(i)) {
-						t.Fatalf("round %d: key %d was acknowledged", round, i)
-					}
+					require(t, found[string(key(i))] == string(value(i)),
+						"round %d: key %d was acknowledged", round, i)
 				}
 				for r := range round + 1 {
 					for i := range uint64(5000) {
@@ -543,26 +496,19 @@ func TestKilledWriterLosesNoKey(t *testing.T) {
 					}
 				}
 				for k, v := range found {
-					if written[k] != v {
-						t.Fatalf("round %d: %x was never written", round, k)
-					}
+					require(t, written[k] == v, "round %d: %x was never written", round, k)
 				}
 				// Each of the 16 goroutines may have written one key without printing it.
-				if len(found) > len(acknowledged)+16*int(round+1) {
-					t.Fatalf("%d keys found, %d acknowledged", len(found), len(acknowledged))
-				}
-				tables := int64(0)
-				for _, level := range db.Metrics().Levels {
-					tables += level.NumFiles
-				}
-				if round == rounds-1 && tables < 3 {
-					t.Error("too few tables were written:", tables)
+				require(t, len(found) <= len(acknowledged)+16*int(round+1),
+					"%d keys found, %d acknowledged", len(found), len(acknowledged))
+				if round == rounds-1 {
+					tables := db.Metrics().Total().NumFiles
+					expect(t, tables >= 3, "too few tables were written: %d", tables)
 				}
 				must(t, db.Close())
 			}
-			if len(acknowledged) < 500*rounds {
-				t.Fatal("too few keys were written:", len(acknowledged))
-			}
+			require(t, len(acknowledged) >= 500*rounds, "too few keys were written: %v",
+				len(acknowledged))
 			t.Logf("all %d acknowledged keys found", len(acknowledged))
 		})
 	}
@@ -581,8 +527,7 @@ func TestStalledDiskIsReported(t *testing.T) {
 	f, err := fs.ReuseForWrite(name+".old", name)
 	must(t, err)
 	info := stall.Write(t, name, f, reports)
-	if info.Path != name || info.OpType != vfs.OpTypeWrite || info.Duration < 100*time.Millisecond {
-		t.Error(info)
-	}
+	expect(t, info.Path == name && info.OpType == vfs.OpTypeWrite &&
+		info.Duration >= 100*time.Millisecond, "%v", info)
 	must(t, engine.Close())
 }

@@ -128,14 +128,11 @@ func (p *suitePackage) test(t *testing.T, m *suite.Module, backend ringway.Backe
 	for _, name := range r.Failed {
 		t.Errorf("%s:\n%s", name, r.Output[name])
 	}
-	if files == 0 || reads == 0 || writes == 0 || syncs == 0 {
-		t.Error("the tests did not use the file system")
-	}
+	expect(t, files != 0 && reads != 0 && writes != 0 && syncs != 0,
+		"the tests did not use the file system")
 	// Linux AIO gets direct transfers only, and the syncs of direct files. Those of ./vfs are
 	// buffered.
 	none := backend == ringway.BackendThreads ||
 		backend == ringway.BackendKAIO && p.path == "./vfs"
-	if (operations == 0) != none {
-		t.Errorf("%d operations in the queues of the engine", operations)
-	}
+	expect(t, (operations == 0) == none, "%d operations in the queues of the engine", operations)
 }

@@ -20,9 +20,15 @@ import (
 
 	"github.com/ringway-io/ringway/go/internal/pebblefs/stall"
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/internal/tests"
 	"github.com/ringway-io/ringway/go/pebblevfs2"
 	"github.com/ringway-io/ringway/go/ringway"
 )
+
+var must, require, expect = tests.Must, tests.Require, tests.Expect
+
+// get returns the value of a call, and fails the test on an error.
+func get[T any](value T, err error) func(testing.TB) T { return tests.Get(value, err) }
 
 // each runs a test on every backend, with buffered and direct table reads.
 func each(t *testing.T, test func(t *testing.T, fs vfs.FS)) {
@@ -42,14 +48,6 @@ func each(t *testing.T, test func(t *testing.T, fs vfs.FS)) {
 				must(t, engine.Close())
 			})
 		}
-	}
-}
-
-// must fails the test on an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -89,14 +87,10 @@ func check(t *testing.T, db *pebble.DB, rounds int) {
 	for i := range keys {
 		got, closer, err := db.Get(fmt.Appendf(nil, "key%05d", i))
 		if i%3 >= rounds {
-			if !errors.Is(err, pebble.ErrNotFound) {
-				t.Fatal(i, err)
-			}
+			require(t, errors.Is(err, pebble.ErrNotFound), "%v, %v", i, err)
 			continue
 		}
-		if err != nil || !bytes.Equal(got, value(i, i%3)) {
-			t.Fatal(i, err)
-		}
+		require(t, err == nil && bytes.Equal(got, value(i, i%3)), "%v, %v", i, err)
 		closer.Close()
 	}
 }
@@ -125,8 +119,7 @@ func TestFilesMatchDefault(t *testing.T) {
 		_, err = f.Write(make([]byte, 10_000))
 		err = errors.Join(err, f.Preallocate(0, 1<<20), f.SyncData(), f.Sync(), f.Close())
 		must(t, err)
-		want, err := vfs.Default.Stat(name)
-		must(t, err)
+		want := get(vfs.Default.Stat(name))(t)
 		for what, open := range map[string]func() (vfs.File, error){
 			"Open": func() (vfs.File, error) { return under.Open(name, vfs.RandomReadsOption) },
 			"OpenReadWrite": func() (vfs.File, error) {
@@ -137,42 +130,34 @@ func TestFilesMatchDefault(t *testing.T) {
 			},
 		} {
 			f, err := open()
-			if err != nil {
-				t.Fatal(what, err)
-			}
+			require(t, err == nil, "%v, %v", what, err)
 			info, err := f.Stat()
 			if err != nil || info.Name() != want.Name() || info.Size() != want.Size() ||
 				info.DeviceID() != want.DeviceID() {
 				t.Error(what, info, err)
 			}
-			if n, err := f.ReadAt(make([]byte, 100), 9950); n != 50 || err == nil {
-				t.Error(what, n, err)
-			}
+			n, err := f.ReadAt(make([]byte, 100), 9950)
+			expect(t, n == 50 && err != nil, "%v, %v, %v", what, n, err)
 			if err := f.Close(); err != nil {
 				t.Error(what, err)
 			}
 		}
-		d, err := under.OpenDir(filepath.Dir(name))
-		must(t, err)
+		d := get(under.OpenDir(filepath.Dir(name)))(t)
 		info, err := d.Stat()
-		if err != nil || !info.IsDir() || info.DeviceID() != want.DeviceID() {
-			t.Error(info, err)
-		}
+		expect(t, err == nil && info.IsDir() && info.DeviceID() == want.DeviceID(), "%v, %v", info,
+			err)
 		must(t, errors.Join(d.Sync(), d.SyncData(), d.Close()))
 		if _, err := under.Open(name + ".none"); !errors.Is(err, os.ErrNotExist) {
 			t.Error(err)
 		}
-		if vfs.Root(under) != vfs.Default {
-			t.Error("vfs.Root does not return vfs.Default")
-		}
+		expect(t, vfs.Root(under) == vfs.Default, "vfs.Root does not return vfs.Default")
 	})
 }
 
 // A write that the disk does not take is reported to the listener of the database, as with Pebble's
 // default file system.
 func TestStalledDiskIsReported(t *testing.T) {
-	engine, err := ringway.New(ringway.Options{})
-	must(t, err)
+	engine := get(ringway.New(ringway.Options{}))(t)
 	reports := make(chan vfs.DiskSlowInfo, 100)
 	listener := pebble.EventListener{DiskSlow: func(info vfs.DiskSlowInfo) { reports <- info }}
 	stats := vfs.NewDiskWriteStatsCollector()
@@ -180,15 +165,12 @@ func TestStalledDiskIsReported(t *testing.T) {
 		pebblevfs2.DiskSlow(100*time.Millisecond, listener.DiskSlow))
 	name := filepath.Join(t.TempDir(), "file")
 	must(t, syscall.Mkfifo(name+".old", 0o600))
-	f, err := fs.ReuseForWrite(name+".old", name, "log")
-	must(t, err)
+	f := get(fs.ReuseForWrite(name+".old", name, "log"))(t)
 	info := stall.Write(t, name, f, reports)
-	if info.Path != name || info.OpType != vfs.OpTypeWrite || info.Duration < 100*time.Millisecond {
-		t.Error(info)
-	}
+	expect(t, info.Path == name && info.OpType == vfs.OpTypeWrite &&
+		info.Duration >= 100*time.Millisecond, "%v", info)
 	written := stats.GetStats()
-	if len(written) != 1 || written[0].Category != "log" || written[0].BytesWritten != 1<<20 {
-		t.Error(written)
-	}
+	expect(t, len(written) == 1 && written[0].Category == "log" && written[0].BytesWritten == 1<<20,
+		"%v", written)
 	must(t, engine.Close())
 }

@@ -102,8 +102,7 @@ func constants(t *testing.T, names ...string) map[string]string {
 	files := token.NewFileSet()
 	var parsed []*ast.File
 	for _, name := range names {
-		file, err := parser.ParseFile(files, name, nil, 0)
-		must(t, err)
+		file := get(parser.ParseFile(files, name, nil, 0))(t)
 		parsed = append(parsed, file)
 	}
 	info := types.Info{Defs: map[*ast.Ident]types.Object{}}
@@ -122,13 +121,11 @@ func constants(t *testing.T, names ...string) map[string]string {
 // filesFor returns those of the package's files with a name like this that an architecture has.
 func filesFor(t *testing.T, pattern, architecture string) (names []string) {
 	t.Helper()
-	all, err := filepath.Glob(pattern)
-	must(t, err)
+	all := get(filepath.Glob(pattern))(t)
 	machine := build.Default
 	machine.GOARCH = architecture
 	for _, name := range all {
-		matches, err := machine.MatchFile(".", name)
-		must(t, err)
+		matches := get(machine.MatchFile(".", name))(t)
 		if matches {
 			names = append(names, name)
 		}
@@ -138,23 +135,19 @@ func filesFor(t *testing.T, pattern, architecture string) (names []string) {
 
 // What differs between the architectures of Go. Most of them are not tested by running on them.
 func TestABIOfEachArchitecture(t *testing.T) {
-	for architecture, c := range map[string]struct {
-		first string // The number of io_uring_setup(2).
-		poll  string
-	}{
-		"386": {"425", "pollmask_little.go"}, "amd64": {"425", "pollmask_little.go"},
-		"arm": {"425", "pollmask_little.go"}, "arm64": {"425", "pollmask_little.go"},
-		"loong64": {"425", "pollmask_little.go"}, "mips": {"4425", "pollmask_big.go"},
-		"mips64": {"5425", "pollmask_big.go"}, "mips64le": {"5425", "pollmask_little.go"},
-		"mipsle": {"4425", "pollmask_little.go"}, "ppc64": {"425", "pollmask_big.go"},
-		"ppc64le": {"425", "pollmask_little.go"}, "riscv64": {"425", "pollmask_little.go"},
-		"s390x": {"425", "pollmask_big.go"},
+	for _, c := range []struct{ architectures, first, poll string }{ // first: io_uring_setup(2).
+		{"386 amd64 arm arm64 loong64 ppc64le riscv64", "425", "pollmask_little.go"},
+		{"ppc64 s390x", "425", "pollmask_big.go"},
+		{"mipsle", "4425", "pollmask_little.go"}, {"mips", "4425", "pollmask_big.go"},
+		{"mips64le", "5425", "pollmask_little.go"}, {"mips64", "5425", "pollmask_big.go"},
 	} {
-		numbers := constants(t, filesFor(t, "sysnum*.go", architecture)...)
-		expect(t, numbers["sysSetup"] == c.first && len(numbers) == 3, "%s: %v", architecture,
-			numbers)
-		poll := filesFor(t, "pollmask*.go", architecture)
-		expect(t, slices.Equal(poll, []string{c.poll}), "%s: %v", architecture, poll)
+		for architecture := range strings.FieldsSeq(c.architectures) {
+			numbers := constants(t, filesFor(t, "sysnum*.go", architecture)...)
+			expect(t, numbers["sysSetup"] == c.first && len(numbers) == 3, "%s: %v", architecture,
+				numbers)
+			poll := filesFor(t, "pollmask*.go", architecture)
+			expect(t, slices.Equal(poll, []string{c.poll}), "%s: %v", architecture, poll)
+		}
 	}
 }
 
@@ -242,9 +235,8 @@ func TestABI(t *testing.T) {
 	}
 	source.WriteString("  return 0;\n}\n")
 	must(t, os.WriteFile(file, []byte(source.String()), 0o600))
-	if out, err := exec.Command(compiler, "-o", program, file).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	out, err := exec.Command(compiler, "-o", program, file).CombinedOutput()
+	require(t, err == nil, "%v\n%s", err, out)
 	if out, err := exec.Command(program).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Fatalf("%v\n%s", err, out)
 	}

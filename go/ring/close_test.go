@@ -17,8 +17,7 @@ func TestCloseCancels(t *testing.T) {
 	r := newRing(t, Options{})
 	reading, _ := pipe(t)
 	for range 100 {
-		q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
-		push(t, r, q)
+		push(t, r, readByte(reading))
 	}
 	submit(t, r)
 	const long = time.Minute
@@ -51,8 +50,7 @@ func TestCancelByRequests(t *testing.T) {
 	reading, _ := pipe(t)
 	const count = 50
 	for range count {
-		q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
-		push(t, r, q)
+		push(t, r, readByte(reading))
 	}
 	submit(t, r)
 	var done [8]Completion
@@ -76,40 +74,30 @@ func TestCloseDoesNotStartPendingRequests(t *testing.T) {
 
 // Close closes descriptors in completions that were not reaped, and the files in the table.
 func TestCloseClosesDescriptors(t *testing.T) {
-	count := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		must(t, err)
-		return len(entries)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	listener := get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
-	file, err := listener.(*net.TCPListener).File()
-	must(t, err)
+	file := get(listener.(*net.TCPListener).File())(t)
 	defer file.Close()
-	before := count()
+	before := openDescriptors(t)
 	r := newRing(t, Options{})
 	sparse(t, r, 2)
+	open := func(name string) *Request { return new(Request).Openat(AtFDCWD, name, os.O_RDONLY, 0) }
 	requests := []*Request{
-		new(Request).Openat(AtFDCWD, "/", os.O_RDONLY, 0), new(Request).Openat(AtFDCWD, "/",
-			os.O_RDONLY, 0).Async(),
-		new(Request).Socket(syscall.AF_UNIX, syscall.SOCK_STREAM,
-			0), new(Request).AcceptMultishot(int(file.Fd()), 0),
-		new(Request).Openat(AtFDCWD, "/", os.O_RDONLY, 0).Direct(0), new(Request).Openat(AtFDCWD,
-			"/none", os.O_RDONLY, 0),
+		open("/"), open("/").Async(), open("/").Direct(0), open("/none"),
+		new(Request).Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0),
+		new(Request).AcceptMultishot(int(file.Fd()), 0),
 	}
 	push(t, r, requests...)
 	must(t, errorOf(r.SubmitAndWait(len(requests)-1, testTimeout)))
 	for range 3 {
-		conn, err := net.Dial("tcp", listener.Addr().String())
-		must(t, err)
+		conn := get(net.Dial("tcp", listener.Addr().String()))(t)
 		defer conn.Close()
 	}
 	must(t, errorOf(r.SubmitAndWait(len(requests)-1+3, testTimeout)))
-	require(t, count() >= before+1+3+3, "too few descriptors for the test")
+	require(t, openDescriptors(t) >= before+1+3+3, "too few descriptors for the test")
 	must(t, r.Close())
 	const connections = 3 // Of the test itself.
-	n := count()
+	n := openDescriptors(t)
 	require(t, n <= before+connections, "%d descriptors are left of %d", n, before+connections)
 }
 

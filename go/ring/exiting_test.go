@@ -1,17 +1,17 @@
 //go:build linux
 
-// io-wq workers that exit, as exiting.go describes.
+// io-wq workers that exit, as exiting.go describes, and limits that the Rust core has too.
 
 package ring
 
 import (
-	"os"
 	"runtime"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ringway-io/ringway/go/internal/core"
 	"github.com/ringway-io/ringway/go/internal/kernel"
 )
 
@@ -46,15 +46,9 @@ func TestAddSubmitter(t *testing.T) {
 	}
 	r := newRing(t, Options{})
 	defer r.Close()
-	if _, _, err := r.IOWQMaxWorkers(5, 6); err != nil {
-		t.Fatal(err)
-	}
-	descriptors := func() int {
-		all, err := os.ReadDir("/proc/self/fd")
-		must(t, err)
-		return len(all)
-	}
-	before := descriptors()
+	_, _, err := r.IOWQMaxWorkers(5, 6)
+	require(t, err == nil, "%v", err)
+	before := openDescriptors(t)
 	// Most of these threads are new. The others may have workers of other tests' rings.
 	const threads = 32
 	var mu sync.Mutex
@@ -77,6 +71,28 @@ func TestAddSubmitter(t *testing.T) {
 	}
 	ended.Wait()
 	expect(t, limits[[2]uint32{5, 6}] >= threads/4, "the limits are %v", limits)
-	after := descriptors()
+	after := openDescriptors(t)
 	expect(t, after == before, "%v descriptors, and %v before", after, before)
+}
+
+// A constant that changes here or there changes in both, or its line goes, with the reason.
+func TestConstantsAreThoseOfTheCore(t *testing.T) {
+	const memory = "ringway-core/src/backend/uring/memory.rs"
+	const exiting = "ringway-core/src/backend/uring/exiting.rs"
+	for _, c := range []struct {
+		value      int64
+		file, name string
+	}{
+		{int64(memoryWait), memory, "LONGEST_WAIT"},
+		{int64(memoryStep), memory, "WAIT_STEP"},
+		{int64(memoryHopeless), memory, "WITHOUT_HOPE"},
+		{int64(soon), exiting, "SOON"},
+		{int64(workerExit), exiting, "EXITED"},
+		{workerTries, exiting, "TRIES"},
+		{maxSubmitters, exiting, "MAX_THREADS"},
+	} {
+		if there := core.Constant(t, c.file, c.name); c.value != there {
+			t.Errorf("%d here, but %s is %d in crates/%s", c.value, c.name, there, c.file)
+		}
+	}
 }

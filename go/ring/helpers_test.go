@@ -16,7 +16,14 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/ringway-io/ringway/go/internal/tests"
 )
+
+var must, require, expect = tests.Must, tests.Require, tests.Expect
+
+// get returns the value of a call, and fails the test on an error.
+func get[T any](value T, err error) func(testing.TB) T { return tests.Get(value, err) }
 
 const testTimeout = 10 * time.Second
 
@@ -61,8 +68,7 @@ func closeRing(t testing.TB, r *Ring) {
 // needOps skips a test if the kernel does not support all operations.
 func needOps(t testing.TB, r *Ring, ops ...Opcode) {
 	t.Helper()
-	probe, err := r.Probe()
-	must(t, err)
+	probe := get(r.Probe())(t)
 	for _, op := range ops {
 		if !probe.Supports(op) {
 			skip(t, "this kernel does not support opcode", op)
@@ -130,6 +136,19 @@ func collect(t *testing.T, r *Ring, requests ...*Request) []Completion {
 	return ordered
 }
 
+// finish waits for the last completion of a request that was canceled or removed.
+func finish(t *testing.T, r *Ring, q *Request) {
+	t.Helper()
+	for q.InFlight() {
+		collect(t, r, q)
+	}
+}
+
+// readByte prepares a read of one byte of a pipe.
+func readByte(fd int) *Request {
+	return new(Request).Read(fd, make([]byte, 1), CurrentPosition)
+}
+
 // one runs a request that must succeed, and returns its result.
 func one(t *testing.T, r *Ring, q *Request) int {
 	t.Helper()
@@ -163,29 +182,6 @@ func drain(t *testing.T, r *Ring, waiting map[*Request]bool) {
 // errorOf returns the error of a call with two results.
 func errorOf[T any](_ T, err error) error { return err }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// require fails the test, and ends it, unless a condition holds.
-func require(t testing.TB, holds bool, format string, args ...any) {
-	t.Helper()
-	if !holds {
-		t.Fatalf(format, args...)
-	}
-}
-
-// expect fails the test unless a condition holds, and lets it go on.
-func expect(t testing.TB, holds bool, format string, args ...any) {
-	t.Helper()
-	if !holds {
-		t.Errorf(format, args...)
-	}
-}
-
 func equal[T comparable](t *testing.T, got, want T) {
 	t.Helper()
 	require(t, got == want, "got %v, want %v", got, want)
@@ -211,8 +207,7 @@ func wantError(t *testing.T, err, want error) {
 
 func tempFile(t *testing.T, content string) *os.File {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	must(t, err)
+	f := get(os.Create(filepath.Join(t.TempDir(), "file")))(t)
 	t.Cleanup(func() { f.Close() })
 	must(t, errorOf(f.WriteString(content)))
 	return f
@@ -220,9 +215,14 @@ func tempFile(t *testing.T, content string) *os.File {
 
 func content(t *testing.T, f *os.File) string {
 	t.Helper()
-	b, err := os.ReadFile(f.Name())
-	must(t, err)
+	b := get(os.ReadFile(f.Name()))(t)
 	return string(b)
+}
+
+// openDescriptors returns how many descriptors the process has.
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	return len(get(os.ReadDir("/proc/self/fd"))(t))
 }
 
 func pipe(t *testing.T) (reading, writing int) {
@@ -235,25 +235,20 @@ func pipe(t *testing.T) (reading, writing int) {
 
 func socketpair(t *testing.T, kind int) (a, b int) {
 	t.Helper()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, kind|syscall.SOCK_CLOEXEC, 0)
-	must(t, err)
+	fds := get(syscall.Socketpair(syscall.AF_UNIX, kind|syscall.SOCK_CLOEXEC, 0))(t)
 	t.Cleanup(func() { syscall.Close(fds[0]); syscall.Close(fds[1]) })
 	return fds[0], fds[1]
 }
 
 func tcp(t *testing.T) (client, server int) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	listener := get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
-	a, err := net.Dial("tcp", listener.Addr().String())
-	must(t, err)
-	b, err := listener.Accept()
-	must(t, err)
+	a := get(net.Dial("tcp", listener.Addr().String()))(t)
+	b := get(listener.Accept())(t)
 	fd := func(c net.Conn) int {
 		defer c.Close()
-		file, err := c.(*net.TCPConn).File()
-		must(t, err)
+		file := get(c.(*net.TCPConn).File())(t)
 		t.Cleanup(func() { file.Close() })
 		return int(file.Fd())
 	}
@@ -262,7 +257,12 @@ func tcp(t *testing.T) (client, server int) {
 
 func sparse(t *testing.T, r *Ring, n int) {
 	t.Helper()
-	err := r.RegisterFilesSparse(n)
+	since519(t, r.RegisterFilesSparse(n))
+}
+
+// since519 checks a call that Linux has since 5.19, and skips the test on an older kernel.
+func since519(t *testing.T, err error) {
+	t.Helper()
 	if errors.Is(err, syscall.EINVAL) {
 		skip(t, "this kernel is older than 5.19")
 	}

@@ -23,8 +23,7 @@ func TestSockets(t *testing.T) {
 	defer syscall.Close(listener)
 	gives(t, r, new(Request).Bind(listener, loopback), 0)
 	gives(t, r, new(Request).Listen(listener, 8), 0)
-	name, err := syscall.Getsockname(listener)
-	must(t, err)
+	name := get(syscall.Getsockname(listener))(t)
 	port := name.(*syscall.SockaddrInet4).Port
 	to := netip.AddrPortFrom(loopback.Addr(), uint16(port))
 
@@ -51,17 +50,14 @@ func TestSockets(t *testing.T) {
 	multi := new(Request).AcceptMultishot(listener, 0)
 	push(t, r, multi)
 	for range 3 {
-		conn, err := net.Dial("tcp", to.String())
-		must(t, err)
+		conn := get(net.Dial("tcp", to.String()))(t)
 		defer conn.Close()
 		c := collect(t, r, multi)[0]
 		require(t, c.Err() == nil && c.More(), "%+v", c)
 		syscall.Close(int(c.Result))
 	}
 	run(t, r, new(Request).Cancel(multi))
-	for multi.InFlight() {
-		collect(t, r, multi)
-	}
+	finish(t, r, multi)
 }
 
 func TestUnixSocket(t *testing.T) {
@@ -69,20 +65,16 @@ func TestUnixSocket(t *testing.T) {
 	needOps(t, r, OpSocket)
 	for _, name := range []string{filepath.Join(t.TempDir(), "s"),
 		fmt.Sprintf("@ringway-%d", os.Getpid())} {
-		listener, err := net.Listen("unix", name)
-		must(t, err)
+		listener := get(net.Listen("unix", name))(t)
 		defer listener.Close()
 		fd := one(t, r, new(Request).Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0))
 		defer syscall.Close(fd)
 		gives(t, r, new(Request).ConnectUnix(fd, name), 0)
-		conn, err := listener.Accept()
-		must(t, err)
+		conn := get(listener.Accept())(t)
 		defer conn.Close()
 		gives(t, r, new(Request).Send(fd, []byte("abc"), 0), 3)
 		p := make([]byte, 3)
-		if n, err := conn.Read(p); n != 3 || err != nil {
-			t.Fatal(n, err)
-		}
+		equal(t, get(conn.Read(p))(t), 3)
 	}
 }
 
@@ -130,12 +122,10 @@ func TestMessages(t *testing.T) {
 			continue
 		}
 		defer a.Close()
-		b, err := net.ListenPacket("udp", address)
-		must(t, err)
+		b := get(net.ListenPacket("udp", address))(t)
 		defer b.Close()
 		fd := func(c net.PacketConn) (fd int) {
-			raw, err := c.(*net.UDPConn).SyscallConn()
-			must(t, err)
+			raw := get(c.(*net.UDPConn).SyscallConn())(t)
 			_ = raw.Control(func(n uintptr) { fd = int(n) })
 			return
 		}
@@ -181,9 +171,7 @@ func TestZeroCopy(t *testing.T) {
 		n := r.Reap(done[:])
 		checkMemlock(t, done[0].Err()) // The kernel locks the pages.
 		p := make([]byte, 5)
-		if n, err := syscall.Read(server, p); n != 5 || err != nil || string(p) != "hello" {
-			t.Fatal(n, err)
-		}
+		equal(t, string(p[:get(syscall.Read(server, p))(t)]), "hello")
 		for n < 2 {
 			_, err := r.SubmitAndWait(1, testTimeout)
 			require(t, err == nil, "%v, %v", name, err)

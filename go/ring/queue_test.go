@@ -109,9 +109,8 @@ func TestCountersWrap(t *testing.T) {
 			require(t, err == nil, "round %d: %v", round, err)
 			pushed = append(pushed, q)
 		}
-		if n, err := f.SubmitAndWait(len(pushed), time.Second); n != len(pushed) || err != nil {
-			t.Fatalf("round %d: %d, %v", round, n, err)
-		}
+		n, err := f.SubmitAndWait(len(pushed), time.Second)
+		require(t, n == len(pushed) && err == nil, "round %d: %d, %v", round, n, err)
 		var done [16]Completion
 		equal(t, f.Reap(done[:]), len(pushed))
 		for i, q := range pushed {
@@ -132,9 +131,8 @@ func TestNegativeArgumentsAreInvalid(t *testing.T) {
 		"Tee":              new(Request).Tee(0, 0, -1, 0),
 		"TimeoutMultishot": new(Request).TimeoutMultishot(time.Second, -1),
 	} {
-		if err := r.Push(q); err != syscall.EINVAL {
-			t.Errorf("%s: %v", what, err)
-		}
+		err := r.Push(q)
+		expect(t, err == syscall.EINVAL, "%s: %v", what, err)
 		if err := r.Push(q.Nop()); err != nil {
 			t.Errorf("%s, prepared anew: %v", what, err)
 		}
@@ -185,34 +183,12 @@ func TestReapFetchesOverflow(t *testing.T) {
 	equal(t, f.Reap(done[:]), 16)
 }
 
-// All polls become ready together, many more than the completion queue holds. The kernel cannot
-// delay them.
-func TestOverflowOfPollsLosesNoCompletion(t *testing.T) {
-	r := newRing(t, Options{Entries: 8, CQEntries: 8})
-	if r.params.features&featNoDrop == 0 {
-		skip(t, "this kernel drops what overflows")
-	}
-	reading, writing := pipe(t)
-	waiting := map[*Request]bool{}
-	for range 300 {
-		q := new(Request).Poll(reading, 1)
-		push(t, r, q)
-		waiting[q] = true
-	}
-	submit(t, r)
-	_, _ = syscall.Write(writing, []byte("x"))
-	drain(t, r, waiting)
-	equal(t, r.Overflow(), 0)
-	equal(t, r.InFlight(), 0)
-}
-
 // Reap submits nothing, even if it enters the kernel to fetch an overflow.
 func TestReapSubmitsNothing(t *testing.T) {
 	r := newRing(t, Options{Entries: 8, CQEntries: 8})
 	reading, writing := pipe(t)
 	for range 20 {
-		q := new(Request).Poll(reading, 1)
-		push(t, r, q)
+		push(t, r, new(Request).Poll(reading, 1))
 	}
 	submit(t, r)
 	chain := []*Request{new(Request).Nop().Link(), new(Request)}
@@ -231,17 +207,14 @@ func TestStaleCompletionIsDropped(t *testing.T) {
 	f := newFake(8, 16, 0)
 	var done [4]Completion
 	q := new(Request)
-	push := func() {
-		t.Helper()
-		push(t, f.Ring, q)
-		submit(t, f.Ring)
-	}
-	push()
+	push(t, f.Ring, q)
+	submit(t, f.Ring)
 	before := q.userData
 	equal(t, f.Reap(done[:]), 1)
 	// The kernel takes none yet.
 	f.take = func(submit uint32) (uint32, syscall.Errno) { return 0, 0 }
-	push()
+	push(t, f.Ring, q)
+	submit(t, f.Ring)
 	f.queued = append(f.queued, cqe{userData: before})
 	f.flush()
 	equal(t, f.Reap(done[:]), 0)
@@ -274,7 +247,7 @@ func TestSubmitAndWaitBeforeLinux511(t *testing.T) {
 	equal(t, err, ErrTimeout)
 	took := time.Since(begin)
 	require(t, took >= 30*time.Millisecond, "too early: %v", took)
-	q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
+	q := readByte(reading)
 	go func() {
 		time.Sleep(10 * time.Millisecond)
 		_, _ = syscall.Write(writing, []byte("x"))
@@ -320,7 +293,7 @@ func TestSubmitAndWaitWithSignals(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	thread := syscall.Gettid()
-	waiting := func(wait func(over func())) {
+	interrupted := func(wait func()) {
 		end, ended := make(chan bool), make(chan bool)
 		go func() {
 			defer close(ended)
@@ -334,10 +307,10 @@ func TestSubmitAndWaitWithSignals(t *testing.T) {
 				}
 			}
 		}()
-		wait(func() { close(end); <-ended })
+		defer func() { close(end); <-ended }()
+		wait()
 	}
-	waiting(func(over func()) {
-		defer over()
+	interrupted(func() {
 		begin := time.Now()
 		_, err := r.SubmitAndWait(1, 50*time.Millisecond)
 		equal(t, err, ErrTimeout)
@@ -346,10 +319,9 @@ func TestSubmitAndWaitWithSignals(t *testing.T) {
 	})
 	written := make(chan bool)
 	for round := 0; ; round++ {
-		q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
+		q := readByte(reading)
 		push(t, r, q)
-		waiting(func(over func()) {
-			defer over()
+		interrupted(func() {
 			if round == 0 {
 				go func() {
 					defer close(written)
@@ -405,13 +377,11 @@ func TestSubmitWaitsForTheSQPollThread(t *testing.T) {
 func TestRequestInFlightCannotBeChanged(t *testing.T) {
 	r := newRing(t, Options{})
 	reading, writing := pipe(t)
-	q := new(Request).Read(reading, make([]byte, 1), CurrentPosition)
+	q := readByte(reading)
 	push(t, r, q)
 	equal(t, r.Push(q), ErrInFlight)
 	func() {
-		defer func() {
-			expect(t, recover() != nil, "a request in flight was changed")
-		}()
+		defer func() { expect(t, recover() != nil, "a request in flight was changed") }()
 		q.Nop()
 	}()
 	_, _ = syscall.Write(writing, []byte("x"))
@@ -538,18 +508,4 @@ func TestNoAllocations(t *testing.T) {
 		r.Reap(done[:])
 	})
 	equal(t, allocations, 0)
-}
-
-func BenchmarkNop(b *testing.B) {
-	r := newRing(b, Options{})
-	var done [64]Completion
-	var requests [64]Request
-	for b.Loop() {
-		for i := range requests {
-			_ = r.Push(&requests[i])
-		}
-		_, _ = r.Submit()
-		r.Reap(done[:])
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*64), "ns/nop")
 }

@@ -1,11 +1,11 @@
 //go:build linux
 
-// Registered files and buffers, files without a descriptor, eventfds.
+// Registered files and buffers, buffer rings, files without a descriptor, eventfds.
 
 package ring
 
 import (
-	"errors"
+	"bytes"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -86,8 +86,7 @@ func TestFixedFDInstall(t *testing.T) {
 	defer syscall.Close(fd)
 	wantCloexec(t, fd)
 	p := make([]byte, 3)
-	n, err := syscall.Pread(fd, p, 0)
-	require(t, n == 3 && err == nil && string(p) == "abc", "%v, %v", n, err)
+	equal(t, string(p[:get(syscall.Pread(fd, p, 0))(t)]), "abc")
 	fails(t, r, new(Request).FixedFDInstall(0), syscall.EBADF)
 }
 
@@ -101,8 +100,7 @@ func TestDirectSockets(t *testing.T) {
 	gives(t, r, new(Request).Listen(listener, 4).FixedFile(), 0)
 	needOps(t, r, OpFixedFDInstall)
 	fd := one(t, r, new(Request).FixedFDInstall(listener))
-	name, err := syscall.Getsockname(fd)
-	must(t, err)
+	name := get(syscall.Getsockname(fd))(t)
 	syscall.Close(fd)
 	to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"),
 		uint16(name.(*syscall.SockaddrInet4).Port))
@@ -125,15 +123,11 @@ func TestDirectSockets(t *testing.T) {
 	equal(t, ends[0].Result, 3)
 	equal(t, ends[1].Result, 0)
 	run(t, r, new(Request).CancelFile(listener).FixedFile())
-	for multi.InFlight() {
-		collect(t, r, multi)
-	}
+	finish(t, r, multi)
 }
 
 func TestDirectPanicsForOtherOperations(t *testing.T) {
-	defer func() {
-		require(t, recover() != nil, "Direct accepted a read")
-	}()
+	defer func() { require(t, recover() != nil, "Direct accepted a read") }()
 	new(Request).Read(0, nil, 0).Direct(1)
 }
 
@@ -151,29 +145,23 @@ func TestFixedBuffers(t *testing.T) {
 	fails(t, r, new(Request).ReadFixed(int(f.Fd()), a[:1], 0, 1), syscall.EFAULT)
 	wantError(t, r.RegisterBuffers([][]byte{a}), syscall.EBUSY)
 	must(t, r.UnregisterBuffers())
-	if err := failure(t, r, new(Request).ReadFixed(int(f.Fd()), b[:1], 0, 1)); err == nil {
-		t.Fatal("unregistered buffers still work")
-	}
+	err := failure(t, r, new(Request).ReadFixed(int(f.Fd()), b[:1], 0, 1))
+	require(t, err != nil, "unregistered buffers still work")
 }
 
 func TestUpdateBuffers(t *testing.T) {
 	r := newRing(t, Options{})
 	f := tempFile(t, "0123456789")
 	fd := int(f.Fd())
-	if err := r.RegisterBuffersSparse(3); errors.Is(err, syscall.EINVAL) {
-		skip(t, "this kernel is older than 5.19")
-	} else if err != nil {
-		t.Fatal(err)
-	}
+	since519(t, r.RegisterBuffersSparse(3))
 	a, b, c := make([]byte, 4096), make([]byte, 4096), make([]byte, 4096)
 	fails(t, r, new(Request).ReadFixed(fd, a[:1], 0, 1), syscall.EFAULT)
 	checkMemlock(t, r.UpdateBuffers(1, [][]byte{a, b}))
 	gives(t, r, new(Request).ReadFixed(fd, a[7:10], 2, 1), 3)
 	gives(t, r, new(Request).ReadFixed(fd, b[:2], 4, 2), 2)
 	equal(t, string(a[7:10])+string(b[:2]), "23445")
-	if &r.buffers[1].p[0] != &a[0] || &r.buffers[2].p[0] != &b[0] { // They pin the memory.
-		t.Fatal("the ring does not keep the buffers")
-	}
+	require(t, &r.buffers[1].p[0] == &a[0] && &r.buffers[2].p[0] == &b[0], // They pin the memory.
+		"the ring does not keep the buffers")
 	// Replace one buffer, and empty another entry.
 	checkMemlock(t, r.UpdateBuffers(1, [][]byte{c, nil}))
 	fails(t, r, new(Request).ReadFixed(fd, a[:1], 0, 1), syscall.EFAULT)
@@ -210,12 +198,88 @@ func TestEventfd(t *testing.T) {
 	must(t, r.RegisterEventfd(int(fd)))
 	one(t, r, new(Request).Nop())
 	var ticks [8]byte
-	if n, err := syscall.Read(int(fd), ticks[:]); n != 8 {
-		t.Fatal("the eventfd was not incremented:", err)
-	}
+	equal(t, get(syscall.Read(int(fd), ticks[:]))(t), 8)
 	must(t, r.UnregisterEventfd())
 	one(t, r, new(Request).Nop())
-	if _, err := syscall.Read(int(fd), ticks[:]); err != syscall.EAGAIN {
-		t.Fatal("incremented after UnregisterEventfd:", err)
+	wantError(t, errorOf(syscall.Read(int(fd), ticks[:])), syscall.EAGAIN)
+}
+
+func TestBufferRing(t *testing.T) {
+	r := newRing(t, Options{})
+	group, err := r.RegisterBufferRing(7, 4, 16)
+	if err != nil {
+		skip(t, err)
+	}
+	reading, writing := socketpair(t, syscall.SOCK_STREAM)
+	multi := new(Request).RecvMultishot(reading, 7, 0)
+	push(t, r, multi)
+	// More messages than buffers: each buffer is returned.
+	for i := range 20 {
+		message := []byte{byte(i), 'a', 'b'}
+		_, _ = syscall.Write(writing, message)
+		c := collect(t, r, multi)[0]
+		got, id, ok := group.Buffer(c)
+		require(t, ok && bytes.Equal(got, message) && c.More(), "%d: %q %v %+v", i, got, ok, c)
+		group.Return(id)
+	}
+	// Without returned buffers, the group becomes empty. The request ends with the next message, or
+	// at once: kernels differ in whether they select a buffer before they look for data.
+	for range 5 {
+		_, _ = syscall.Write(writing, []byte("x"))
+		if c := collect(t, r, multi)[0]; !c.More() {
+			equal(t, c.Err(), error(syscall.ENOBUFS))
+			break
+		}
+	}
+	require(t, !multi.InFlight(), "four buffers held five messages")
+	for id := range uint16(4) {
+		group.Return(id)
+	}
+	var rest [16]byte
+	_, _, _ = syscall.Recvfrom(reading, rest[:], syscall.MSG_DONTWAIT)
+	_, _ = syscall.Write(writing, []byte("x"))
+	f := tempFile(t, "0123456789")
+	for want, q := range map[string]*Request{
+		"x":    new(Request).RecvSelect(reading, 7, 0),
+		"2345": new(Request).ReadSelect(int(f.Fd()), 7, 4, 2),
+	} {
+		got, _, ok := group.Buffer(run(t, r, q)[0])
+		require(t, ok && string(got) == want, "%q, not %q: %v", got, want, ok)
+	}
+	must(t, group.Close())
+	err = failure(t, r, new(Request).RecvSelect(reading, 7, syscall.MSG_DONTWAIT))
+	require(t, err != nil, "a receive used a closed group")
+}
+
+func TestReadMultishot(t *testing.T) {
+	r := newRing(t, Options{})
+	needOps(t, r, OpReadMultishot)
+	group, err := r.RegisterBufferRing(1, 4, 8)
+	checkMemlock(t, err)
+	reading, writing := pipe(t)
+	multi := new(Request).ReadMultishot(reading, 1)
+	push(t, r, multi)
+	for i := range 10 {
+		_, _ = syscall.Write(writing, []byte{byte(i), 'x'})
+		c := collect(t, r, multi)[0]
+		got, id, ok := group.Buffer(c)
+		require(t, ok && c.More() && bytes.Equal(got, []byte{byte(i), 'x'}), "%d: %q %v %+v", i,
+			got, ok, c)
+		group.Return(id)
+	}
+	require(t, group.Close() != nil, "Close succeeded with a request in flight")
+	run(t, r, new(Request).Cancel(multi))
+	finish(t, r, multi)
+	must(t, group.Close())
+	equal(t, group.Close(), ErrClosed)
+	_, _, ok := group.Buffer(Completion{Flags: FlagBuffer})
+	require(t, !ok, "a closed group has buffers")
+}
+
+func TestInvalidBufferRings(t *testing.T) {
+	r := newRing(t, Options{})
+	for _, c := range [][2]int{{0, 8}, {3, 8}, {4, 0}, {4, -1}, {1 << 16, 8}, {1 << 15, 1 << 20}} {
+		_, err := r.RegisterBufferRing(0, c[0], c[1])
+		require(t, err != nil, "%v", c)
 	}
 }

@@ -103,8 +103,7 @@ func TestRingIsCloseOnExec(t *testing.T) { wantCloexec(t, newRing(t, Options{}).
 
 func TestProbeAndIOWQMaxWorkers(t *testing.T) {
 	r := newRing(t, Options{})
-	probe, err := r.Probe()
-	must(t, err)
+	probe := get(r.Probe())(t)
 	require(t, probe.Supports(OpRead) && !probe.Supports(255), "the probe is wrong")
 	if _, _, err := r.IOWQMaxWorkers(3, 5); err != nil {
 		skip(t, err)

@@ -24,6 +24,7 @@ import (
 	"github.com/ringway-io/ringway/go/internal/filter"
 	"github.com/ringway-io/ringway/go/internal/race"
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/internal/tests"
 	"github.com/ringway-io/ringway/go/ring"
 )
 
@@ -59,8 +60,7 @@ func value[T any](v T, err error) T {
 // runChild runs a child process, as an ordinary user if dir is not empty, and returns its output.
 func runChild(t *testing.T, child, dir string, env ...string) string {
 	t.Helper()
-	self, err := os.Executable()
-	must(t, err)
+	self := get(os.Executable())(t)
 	cmd := exec.Command(self)
 	cmd.Env = append(append(os.Environ(), "RINGWAY_TEST_CHILD="+child), env...)
 	if dir != "" && os.Getuid() == 0 {
@@ -76,8 +76,7 @@ func runChild(t *testing.T, child, dir string, env ...string) string {
 func runAsNobody(t *testing.T, dir string, cmd *exec.Cmd) {
 	t.Helper()
 	binary := filepath.Join(dir, "child")
-	program, err := os.ReadFile(cmd.Path)
-	must(t, err)
+	program := get(os.ReadFile(cmd.Path))(t)
 	must(t, os.WriteFile(binary, program, 0o755))
 	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
 		must(t, os.Chmod(at, 0o755))
@@ -102,17 +101,13 @@ func filtered() {
 	want := value(os.ReadFile(name))
 	for _, flag := range []int{0, Direct} {
 		f := value(e.OpenFile(name, os.O_RDONLY|flag, 0))
-		var wg sync.WaitGroup
-		for g := range 50 {
-			wg.Go(func() {
-				p := make([]byte, 5000)
-				n := value(f.ReadAt(p, int64(g)*100))
-				if !bytes.Equal(p[:n], want[g*100:][:5000]) {
-					fail(fmt.Errorf("wrong bytes: %d", n))
-				}
-			})
-		}
-		wg.Wait()
+		tests.Together(50, func(g int) {
+			p := make([]byte, 5000)
+			n := value(f.ReadAt(p, int64(g)*100))
+			if !bytes.Equal(p[:n], want[g*100:][:5000]) {
+				fail(fmt.Errorf("wrong bytes: %d", n))
+			}
+		})
 		fail(f.Close())
 	}
 	fail(e.Close())

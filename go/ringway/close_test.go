@@ -25,7 +25,7 @@ func submitted(t *testing.T, e *Engine) {
 // Operations that the kernel never completes fail at the limit of Close, which holds for the whole
 // engine, not for each shard. Files close, and the memory of the operations is never reused.
 func TestCloseAbandonsOperations(t *testing.T) {
-	for _, backend := range []Backend{BackendURing, BackendKAIO} {
+	for _, backend := range queueBackends {
 		t.Run(string(backend), func(t *testing.T) { closeAbandons(t, backend) })
 	}
 }
@@ -39,9 +39,6 @@ func closeAbandons(t *testing.T, backend Backend) {
 		},
 	})
 	direct := openIn(t, e, make([]byte, 8<<20), os.O_RDWR|Direct)
-	batch := func(second int64) []Transfer {
-		return []Transfer{{P: page()}, {P: page(), Off: second}}
-	}
 	pooled := e.NewBuffer(pageSize)
 	at := &pooled.Bytes()[0]
 	var results sync.Map
@@ -59,8 +56,8 @@ func closeAbandons(t *testing.T, backend Backend) {
 		"ReadAtContext": func() error {
 			return errorOf(direct.ReadAtContext(t.Context(), make([]byte, 9), 0))
 		},
-		"ReadBatch":  func() error { return direct.ReadBatch(batch(1 << 20)) },
-		"WriteBatch": func() error { return direct.WriteBatch(batch(pageSize), DataSync) },
+		"ReadBatch":  func() error { return direct.ReadBatch(pages(1 << 20)) },
+		"WriteBatch": func() error { return direct.WriteBatch(pages(pageSize), DataSync) },
 	} {
 		wg.Go(func() { results.Store(what, do()) })
 	}
@@ -139,8 +136,7 @@ func TestCloseDuringHungSubmission(t *testing.T) {
 func TestCloseFailsCallsWithoutSlot(t *testing.T) {
 	e := newOrSkip(t, Options{Backend: BackendThreads, Threads: 4})
 	f := openIn(t, e, make([]byte, 100), os.O_RDWR)
-	e.calls.fill()
-	e.syncs.fill()
+	e.fillLanes()
 	var calls []func(error)
 	for what, do := range map[string]func() error{
 		"WriteAt":     func() error { return errorOf(f.WriteAt(make([]byte, 10), 0)) },
@@ -170,19 +166,23 @@ func TestFileCloseDoesNotWaitForWriteTo(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		begin(t, "File.Close", f.Close)(nil)
 		c.Close()
-		returns(t, "WriteTo", func() {
-			err := <-copied
-			expect(t, err != nil, "WriteTo: no error")
-		})
+		returns(t, "WriteTo", func() { expect(t, <-copied != nil, "WriteTo: no error") })
 	})
 }
 
-// A reader of a pipe that blocks stays in its system call, as with package os.
+// A reader of a pipe that blocks stays in its system call, as with package os. One that waits in
+// Go's poller returns.
 func TestFileCloseDoesNotWaitForPipes(t *testing.T) {
 	for _, backend := range testBackends {
-		p, writer := blockingPipe(t, newOrSkip(t, Options{Backend: backend}))
+		e := newOrSkip(t, Options{Backend: backend})
+		polled, _ := pipe(t, e)
+		waits := begin(t, "Read", func() error { return errorOf(polled.Read(make([]byte, 10))) })
+		p, writer := blockingPipe(t, e)
 		read := begin(t, "Read", func() error { return errorOf(p.Read(make([]byte, 10))) })
 		eventually(t, "the read begins", func() bool { return p.refs.count.Load() > 0 })
+		eventually(t, "the other read begins", func() bool { return polled.refs.count.Load() > 0 })
+		must(t, polled.Close())
+		waits(os.ErrClosed)
 		begin(t, "File.Close", p.Close)(nil)
 		wantError(t, "another Read", errorOf(p.Read(make([]byte, 10))), os.ErrClosed)
 		_, err := writer.Write([]byte("x"))
@@ -247,15 +247,9 @@ func TestBatchCompletesAcrossClose(t *testing.T) {
 			return f.WriteBatch(batch, FullSync)
 		}
 		check(t, do())
-		for i := range batch {
-			expect(t, batch[i].N == len(batch[i].P) && batch[i].Err == nil, "%d: %d of %d, %v", i,
-				batch[i].N, len(batch[i].P), batch[i].Err)
-		}
+		allWritten(t, batch)
 		returns(t, "Close", func() { check(t, <-closed) })
-		wantError(t, opcodeName(op), do(), os.ErrClosed)
-		if wantError(t, "a transfer", batch[0].Err, os.ErrClosed); batch[0].N != 0 {
-			t.Error(batch[0].N)
-		}
+		wantError(t, opcodeName(op), do(), os.ErrClosed) // TestRefusedBatches has its transfers.
 	}
 }
 

@@ -17,11 +17,13 @@
 package ringway
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -170,29 +172,19 @@ func (d *fileBinding) omits(w caseWords) string {
 
 // isHelpers reports whether File has no method for an operation, which a ring of the test does.
 func isHelpers(kind string) bool {
-	switch kind {
-	case "statx", "rename", "link", "unlink", "mkdir", "symlink":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"statx", "rename", "link", "unlink", "mkdir", "symlink"}, kind)
 }
 
-func (d *fileBinding) open(r *caseRun) error {
+func (d *fileBinding) open(r *caseRun) (err error) {
 	d.run, d.done = r, make(chan *operation, 4096)
 	o := Options{Backend: d.backend, AlwaysRing: d.always}
-	if n := r.options["in_flight"]; n != "" {
-		o.InFlight = int(caseNumber(n))
-	}
-	if n := r.options["threads"]; n != "" {
-		o.Threads = int(caseNumber(n))
-	}
+	o.InFlight = int(caseNumber(cmp.Or(r.options["in_flight"], "0")))
+	o.Threads = int(caseNumber(cmp.Or(r.options["threads"], "0")))
 	if plan := r.options["faults"]; plan != "" {
 		o.Rings = 1
-		var err error
 		d.engine, err = engineWithFaults(o, uint64(len(plan)))
 		return err
 	}
-	var err error
 	d.engine, err = New(o)
 	return err
 }
@@ -253,9 +245,14 @@ func syscallResult(f *File, op *operation, n int, err error) int {
 	case n > 0 && !op.exact:
 		return n
 	}
+	return negativeErrno(f.Name(), err)
+}
+
+// negativeErrno returns the errno of an error that names the file.
+func negativeErrno(name string, err error) int {
 	var path *fs.PathError
 	var errno syscall.Errno
-	if !errors.As(err, &path) || path.Path != f.Name() || !errors.As(err, &errno) {
+	if !errors.As(err, &path) || path.Path != name || !errors.As(err, &errno) {
 		throw("unexpected kind of error: %#v", err)
 	}
 	return -int(errno)
@@ -382,12 +379,7 @@ func (d *fileBinding) openFile(op *operation) error {
 	name := casePath(w.need("path"))
 	f, err := d.engine.OpenFile(name, int(w.bits("flags")), fs.FileMode(w.bits("mode")))
 	if err != nil {
-		var path *fs.PathError
-		var errno syscall.Errno
-		if !errors.As(err, &path) || path.Path != name || !errors.As(err, &errno) {
-			return fmt.Errorf("unexpected kind of error: %#v", err)
-		}
-		return d.run.finish(op, -int(errno))
+		return d.run.finish(op, negativeErrno(name, err))
 	}
 	descriptor := &descriptor{descriptorOf(f), f}
 	if err := d.run.call(op.name, descriptor); err != nil {

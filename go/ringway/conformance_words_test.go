@@ -220,11 +220,8 @@ func (w caseWords) need(key string) string {
 }
 
 func (w caseWords) number(key string) uint64 {
-	value, ok := w.get(key)
-	if !ok {
-		return 0
-	}
-	return caseNumber(value)
+	value, _ := w.get(key)
+	return caseNumber(cmp.Or(value, "0"))
 }
 
 func (w caseWords) bits(key string) uint64 {
@@ -385,8 +382,7 @@ func loadCases(t *testing.T) (cases []*conformanceCase) {
 	files, err := filepath.Glob("../../conformance/*.case")
 	require(t, err == nil && len(files) != 0, "no cases: %v", err)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		must(t, err)
+		text := get(os.ReadFile(file))(t)
 		var c *conformanceCase
 		var repeat []caseStep
 		rounds := -1

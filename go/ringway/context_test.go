@@ -83,8 +83,7 @@ func TestContextEnds(t *testing.T) {
 
 			// Nothing completes, and no slot is free for plain calls.
 			s.holdResults()
-			e.calls.fill()
-			e.syncs.fill()
+			e.fillLanes()
 			for what, do := range contextMethods(f, memory) {
 				check(what+", later", endsLater(t, what, do, cause))
 			}
@@ -92,8 +91,7 @@ func TestContextEnds(t *testing.T) {
 			want := bytes.Repeat([]byte("y"), len(memory))
 			copy(memory, want)
 			begin(t, "File.Close", f.Close)(nil)
-			e.calls.drain()
-			e.syncs.drain()
+			e.drainLanes()
 			s.release()
 			closeAll(t, e)
 			expect(t, bytes.Equal(memory, want), "memory of the caller was written")
@@ -125,8 +123,7 @@ func TestContextEndOfABatchWithEmptyTransfers(t *testing.T) {
 		f := openIn(t, e, make([]byte, 2*pageSize), os.O_RDWR|direct)
 		appending := open(t, e, f.Name(), os.O_WRONLY|os.O_APPEND|direct)
 		s.holdResults()
-		e.calls.fill()
-		e.syncs.fill()
+		e.fillLanes()
 		cause := errors.New("enough")
 		for what, do := range map[string]func(context.Context, []Transfer) error{
 			"ReadBatchContext": f.ReadBatchContext,
@@ -152,8 +149,7 @@ func TestContextEndOfABatchWithEmptyTransfers(t *testing.T) {
 				}
 			}
 		}
-		e.calls.drain()
-		e.syncs.drain()
+		e.drainLanes()
 		s.release()
 	})
 }

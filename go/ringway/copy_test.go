@@ -46,13 +46,10 @@ func sockets(t *testing.T, network string) (net.Conn, net.Conn) {
 	if network == "unix" {
 		address = filepath.Join(t.TempDir(), "socket")
 	}
-	listener, err := net.Listen(network, address)
-	must(t, err)
+	listener := get(net.Listen(network, address))(t)
 	defer listener.Close()
-	a, err := net.Dial(network, listener.Addr().String())
-	must(t, err)
-	b, err := listener.Accept()
-	must(t, err)
+	a := get(net.Dial(network, listener.Addr().String()))(t)
+	b := get(listener.Accept())(t)
 	t.Cleanup(func() { a.Close(); b.Close() })
 	return a, b
 }
@@ -78,8 +75,7 @@ func copySource(t *testing.T, e *Engine, kind, name string, direct int, content 
 	case "section of a File":
 		return io.NewSectionReader(file(), 0, copySize)
 	case "os.File":
-		f, err := os.Open(name)
-		must(t, err)
+		f := get(os.Open(name))(t)
 		t.Cleanup(func() { f.Close() })
 		return f
 	case "buffer":
@@ -115,8 +111,7 @@ func copyTarget(t *testing.T, e *Engine, kind string,
 			return content(t, f), flushed
 		}
 	case "os.File":
-		f, err := os.Create(filepath.Join(t.TempDir(), "copy"))
-		must(t, err)
+		f := get(os.Create(filepath.Join(t.TempDir(), "copy")))(t)
 		return f, func() ([]byte, error) { check(t, f.Close()); return os.ReadFile(f.Name()) }
 	case "buffer":
 		b := new(bytes.Buffer)
@@ -169,19 +164,12 @@ func TestCopyErrors(t *testing.T) {
 	reason := errors.New("the other side")
 	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := openIn(t, e, bytesOf(8192), os.O_RDWR|direct)
-		if n, err := f.WriteTo(failing{reason}); n != 0 || err != reason {
-			t.Error(n, err)
-		}
+		n, err := f.WriteTo(failing{reason})
+		expect(t, n == 0 && err == reason, "%d, %v", n, err)
 		for _, reason := range []error{reason, io.ErrUnexpectedEOF} {
-			if n, err := f.ReadFrom(io.MultiReader(bytes.NewReader(bytesOf(4096)),
-				iotest.ErrReader(reason))); n != 4096 || err != reason {
-				t.Error(n, err)
-			}
-		}
-		if direct != 0 {
-			var misaligned *MisalignedError
-			_, err := f.ReadFrom(strings.NewReader("odd"))
-			expect(t, errors.As(err, &misaligned), "%v", err)
+			n, err := f.ReadFrom(io.MultiReader(bytes.NewReader(bytesOf(4096)),
+				iotest.ErrReader(reason)))
+			expect(t, n == 4096 && err == reason, "%d, %v", n, err)
 		}
 	})
 }
@@ -193,16 +181,12 @@ func TestCopyParts(t *testing.T) {
 		from := openIn(t, e, want, os.O_RDONLY|direct)
 		to := openIn(t, e, nil, os.O_RDWR|direct)
 		for _, n := range []int64{4096, 0, 8192} {
-			done, err := io.CopyN(to, from, n)
-			require(t, done == n && err == nil, "%v, %v", done, err)
+			moves(t, n)(io.CopyN(to, from, n))
 		}
 		limited := &io.LimitedReader{R: from, N: 1 << 20}
-		if n, err := io.Copy(to, limited); n != 52<<10 || err != nil || limited.N != 1<<20-52<<10 {
-			t.Error(n, err, limited.N)
-		}
-		if n, err := io.CopyN(to, from, 1); n != 0 || err != io.EOF {
-			t.Error(n, err)
-		}
+		moves(t, int64(52<<10))(io.Copy(to, limited))
+		expect(t, limited.N == 1<<20-52<<10, "%d are left", limited.N)
+		wantError(t, "at the end", errorOf(io.CopyN(to, from, 1)), io.EOF)
 		expect(t, bytes.Equal(content(t, to), want), "wrong bytes")
 	})
 }
@@ -273,8 +257,7 @@ func copyMessages(t *testing.T, size int, pair func(fds *[2]int) error,
 	count := (copyPiece/size + 1024) &^ 511
 	for what, copies := range ways {
 		for _, direct := range []int{0, Direct} {
-			from, err := e.NewFile(messages(t, count, size, pair))
-			must(t, err)
+			from := get(e.NewFile(messages(t, count, size, pair)))(t)
 			to := openIn(t, e, nil, os.O_RDWR|direct)
 			n, err := copies(from, to)
 			expect(t, err == nil && n == int64(count*size), "%s, direct %x: %v of %v, %v", what,
@@ -297,8 +280,7 @@ var messageCopies = map[string]func(from, to *File) (int64, error){
 func TestMessagesAreCopiedWhole(t *testing.T) {
 	ways := maps.Clone(messageCopies)
 	ways["ReadFrom of a connection"] = func(from, to *File) (int64, error) {
-		conn, err := net.FileConn(from.file)
-		must(t, err)
+		conn := get(net.FileConn(from.file))(t)
 		defer conn.Close()
 		return to.ReadFrom(conn)
 	}
@@ -478,8 +460,7 @@ func TestSendfileOverHTTP(t *testing.T) {
 			failed <- err
 		}))
 		before := e.Stats().Pushed
-		response, err := http.Get(server.URL)
-		must(t, err)
+		response := get(http.Get(server.URL))(t)
 		got, err := io.ReadAll(response.Body)
 		if err := errors.Join(err, response.Body.Close(), <-failed); err != nil ||
 			!bytes.Equal(got, content) {

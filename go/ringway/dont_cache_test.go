@@ -9,12 +9,11 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
 )
 
@@ -25,8 +24,7 @@ func residentPages(t *testing.T, name string) []bool {
 	file, err := os.Open(name)
 	must(t, err)
 	defer file.Close()
-	info, err := file.Stat()
-	must(t, err)
+	info := get(file.Stat())(t)
 	if info.Size() == 0 {
 		return nil
 	}
@@ -60,11 +58,7 @@ func cachedPages(t *testing.T, name string) (cached int) {
 // leavesNone fails the test unless soon no page of the file is cached.
 func leavesNone(t *testing.T, what, name string) {
 	t.Helper()
-	for end := time.Now().Add(tooLong); cachedPages(t, name) > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s leaves %d pages", what, cachedPages(t, name))
-		}
-	}
+	eventually(t, what+" leaves no page", func() bool { return cachedPages(t, name) == 0 })
 }
 
 // hasDontCache reports whether the kernel and the file system of a file support the flag.
@@ -80,11 +74,10 @@ func hasDontCache(t *testing.T, name string) bool {
 
 func evictAll(t *testing.T, f *File, name string) {
 	t.Helper()
-	for end := time.Now().Add(tooLong); cachedPages(t, name) > 0; time.Sleep(time.Millisecond) {
-		must(t, f.Sync())
-		must(t, f.Advise(0, 0, AdviceDontNeed))
-		require(t, !time.Now().After(end), "the pages stay")
-	}
+	eventually(t, "the pages go", func() bool {
+		must(t, errors.Join(f.Sync(), f.Advise(0, 0, AdviceDontNeed)))
+		return cachedPages(t, name) == 0
+	})
 }
 
 func TestDontCacheLeavesNoPages(t *testing.T) {
@@ -97,31 +90,23 @@ func TestDontCacheLeavesNoPages(t *testing.T) {
 		f := open(t, e, name, os.O_RDWR)
 		f.SetDontCache(true)
 		p := make([]byte, len(want))
-		pooled := func() error {
-			buffer, err := f.ReadBuf(context.Background(), 0, len(p))
-			if err == nil {
-				copy(p, buffer.Bytes())
-				buffer.Release()
-			}
-			return err
-		}
-		here := func() error {
-			_, err := f.Seek(0, io.SeekStart)
-			if err == nil {
-				_, err = io.ReadFull(f, p)
-			}
-			return err
-		}
-		batch := func() error {
-			// One after the other: pages that two reads use at the same moment stay.
-			parts := []Transfer{{P: p[:len(p)/2]}, {P: p[len(p)/2:], Off: int64(len(p) / 2)}}
-			return errors.Join(f.ReadBatch(parts[:1]), f.ReadBatch(parts[1:]))
-		}
 		for what, read := range map[string]func() error{
-			"ReadAt":    func() error { return errorOf(f.ReadAt(p, 0)) },
-			"ReadBuf":   pooled,
-			"Read":      here,
-			"ReadBatch": batch,
+			"ReadAt": func() error { return errorOf(f.ReadAt(p, 0)) },
+			"ReadBuf": func() error {
+				buffer := get(f.ReadBuf(context.Background(), 0, len(p)))(t)
+				defer buffer.Release()
+				copy(p, buffer.Bytes())
+				return nil
+			},
+			"Read": func() error {
+				must(t, errorOf(f.Seek(0, io.SeekStart)))
+				return errorOf(io.ReadFull(f, p))
+			},
+			"ReadBatch": func() error {
+				// One after the other: pages that two reads use at the same moment stay.
+				parts := []Transfer{{P: p[:len(p)/2]}, {P: p[len(p)/2:], Off: int64(len(p) / 2)}}
+				return errors.Join(f.ReadBatch(parts[:1]), f.ReadBatch(parts[1:]))
+			},
 		} {
 			for range 8 { // Some go through a queue, some are tried in the page cache first.
 				evictAll(t, f, name)
@@ -138,11 +123,8 @@ func TestDontCacheLeavesNoPages(t *testing.T) {
 				return f.WriteBatch(parts, DataSync)
 			},
 			"ReadFrom": func() error {
-				from := open(t, e, fileWith(t, want), os.O_RDONLY)
-				if _, err := f.Seek(0, io.SeekStart); err != nil {
-					return err
-				}
-				return errorOf(f.ReadFrom(from))
+				must(t, errorOf(f.Seek(0, io.SeekStart)))
+				return errorOf(f.ReadFrom(open(t, e, fileWith(t, want), os.O_RDONLY)))
 			},
 		} {
 			must(t, f.Truncate(0)) // ext4 of 6.18 keeps pages that are overwritten.
@@ -151,9 +133,8 @@ func TestDontCacheLeavesNoPages(t *testing.T) {
 			leavesNone(t, what, name)
 		}
 		must(t, errorOf(f.ReadAt(p, 0)))
-		if !bytes.Equal(p, want) || f.DontCacheRefusal() != nil {
-			t.Error("written:", bytes.Equal(p, want), f.DontCacheRefusal())
-		}
+		expect(t, bytes.Equal(p, want) && f.DontCacheRefusal() == nil, "written: %v, %v",
+			bytes.Equal(p, want), f.DontCacheRefusal())
 		// What was cached before stays. Another file, with the same pooled requests, caches.
 		f.SetDontCache(false)
 		must(t, errorOf(f.ReadAt(p, 0)))
@@ -163,10 +144,8 @@ func TestDontCacheLeavesNoPages(t *testing.T) {
 		before := cachedPages(t, name)
 		f.SetDontCache(true)
 		must(t, errorOf(f.ReadAt(p, 0)))
-		if now := cachedPages(t, name); before == 0 || now != before ||
-			cachedPages(t, other.Name()) == 0 {
-			t.Error(before, now, cachedPages(t, other.Name()))
-		}
+		now, others := cachedPages(t, name), cachedPages(t, other.Name())
+		expect(t, before > 0 && now == before && others > 0, "%v, %v, %v", before, now, others)
 	})
 }
 
@@ -180,30 +159,18 @@ func TestDontCacheLeavesNoPagesWhereAFileIsSent(t *testing.T) {
 	}
 	f := open(t, e, name, os.O_RDWR)
 	f.SetDontCache(true)
-	write := func(network string, send func(net.Conn) error) func() ([]byte, error) {
-		return func() ([]byte, error) {
-			r, w := sockets(t, network)
-			sent := make(chan error, 1)
-			go func() { sent <- errors.Join(send(w), w.Close()) }()
-			got, err := io.ReadAll(r)
-			return got, errors.Join(err, <-sent)
-		}
-	}
-	for what, send := range map[string]func() ([]byte, error){
-		"io.Copy to a TCP connection": write("tcp", func(w net.Conn) error {
-			return errorOf(io.Copy(w, f))
-		}),
-		"io.CopyN to a TCP connection": write("tcp", func(w net.Conn) error {
-			return errorOf(io.CopyN(w, f, int64(len(want))))
-		}),
-		"io.Copy to a Unix socket": write("unix", func(w net.Conn) error {
-			return errorOf(io.Copy(w, f))
-		}),
+	for what, from := range map[string]io.Reader{
+		"tcp": f, "tcp, a part": io.LimitReader(f, int64(len(want))), "unix": f,
 	} {
 		evictAll(t, f, name)
 		must(t, errorOf(f.Seek(0, io.SeekStart)))
-		got, err := send()
-		expect(t, err == nil && bytes.Equal(got, want), "%s: %d bytes, %v", what, len(got), err)
+		network, _, _ := strings.Cut(what, ",")
+		r, w := sockets(t, network)
+		sent := begin(t, what, func() error {
+			return errors.Join(errorOf(io.Copy(w, from)), w.Close())
+		})
+		expect(t, bytes.Equal(get(io.ReadAll(r))(t), want), "%s: other bytes", what)
+		sent(nil)
 		leavesNone(t, what, name)
 	}
 	wantError(t, "SyscallConn", errorOf(f.SyscallConn()), syscall.EOPNOTSUPP)
@@ -218,8 +185,7 @@ func TestDontCacheIsLeftOutWhereItIsRefused(t *testing.T) {
 		if direct != 0 {
 			return
 		}
-		dir, err := os.MkdirTemp("/dev/shm", "ringway")
-		must(t, err)
+		dir := get(os.MkdirTemp("/dev/shm", "ringway"))(t)
 		defer os.RemoveAll(dir)
 		for _, write := range []bool{false, true} {
 			name := filepath.Join(dir, "file")
@@ -229,20 +195,16 @@ func TestDontCacheIsLeftOutWhereItIsRefused(t *testing.T) {
 			}
 			f := open(t, e, name, os.O_RDWR)
 			f.SetDontCache(true)
-			if why := f.DontCacheRefusal(); why != nil {
-				t.Error("before the first transfer:", why)
-			}
+			expect(t, f.DontCacheRefusal() == nil, "refused before the first transfer")
 			p := bytes.Clone(want)
 			if write {
 				must(t, f.WriteBatch([]Transfer{{P: p}}, DataSync))
 			} else {
 				must(t, errorOf(f.ReadAt(p, 0)))
 			}
-			if why := f.DontCacheRefusal(); why == nil || why.Errno != syscall.EOPNOTSUPP {
-				t.Errorf("%v", why)
-			}
-			must(t, errorOf(f.WriteAt(p, 0)))
-			must(t, errorOf(f.ReadAt(p, 0)))
+			why := f.DontCacheRefusal()
+			expect(t, why != nil && why.Errno == syscall.EOPNOTSUPP, "%v", why)
+			must(t, errors.Join(errorOf(f.WriteAt(p, 0)), errorOf(f.ReadAt(p, 0))))
 			expect(t, bytes.Equal(p, want), "other bytes")
 			again := open(t, e, name, os.O_RDONLY)
 			expect(t, again.DontCacheRefusal() == nil, "another file knows of it")

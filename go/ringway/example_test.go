@@ -20,59 +20,52 @@ import (
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
+// check ends an example on an error.
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
 func Example() {
 	dir, err := os.MkdirTemp("", "ringway")
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	defer os.RemoveAll(dir)
 	f, err := ringway.Create(filepath.Join(dir, "file"))
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	defer f.Close()
-	if _, err := f.WriteAt([]byte("hello, world"), 0); err != nil {
-		panic(err)
-	}
+	_, err = f.WriteAt([]byte("hello, world"), 0)
+	check(err)
 	p := make([]byte, 5)
-	if _, err := f.ReadAt(p, 7); err != nil {
-		panic(err)
-	}
+	_, err = f.ReadAt(p, 7)
+	check(err)
 	fmt.Println(string(p))
 	// Output: world
 }
 
 func ExampleFile_ReadBatch() {
 	f, err := ringway.Open("/proc/self/exe")
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	defer f.Close()
 	batch := []ringway.Transfer{
 		{P: make([]byte, 3), Off: 1},
 		{P: make([]byte, 1), Off: 0},
 	}
-	if err := f.ReadBatch(batch); err != nil {
-		panic(err)
-	}
+	check(f.ReadBatch(batch))
 	fmt.Printf("%q %q\n", batch[1].P, batch[0].P)
 	// Output: "\x7f" "ELF"
 }
 
 func ExampleFile_ReadBuf() {
 	f, err := ringway.Open("/proc/self/exe")
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	defer f.Close()
 	// When the time is over, ReadBuf returns at once. The buffer goes back to the pool when the
 	// kernel has completed the read.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	buffer, err := f.ReadBuf(ctx, 1, 3)
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	defer buffer.Release()
 	fmt.Println(string(buffer.Bytes()))
 	// Output: ELF
@@ -81,34 +74,24 @@ func ExampleFile_ReadBuf() {
 // scratch makes a file for an example.
 func scratch(content string) (name string, remove func()) {
 	dir, err := os.MkdirTemp("", "ringway")
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	name = filepath.Join(dir, "file")
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		panic(err)
-	}
+	check(os.WriteFile(name, []byte(content), 0o600))
 	return name, func() { os.RemoveAll(dir) }
 }
 
 // A program that needs a certain backend makes an engine of its own.
 func ExampleNew() {
 	engine, err := ringway.New(ringway.Options{Backend: ringway.BackendThreads})
-	if err != nil {
-		panic(err) // A *Refusal: the errno, its meaning on this machine, and the fix.
-	}
+	check(err) // A *Refusal: the errno, its meaning on this machine, and the fix.
 	defer engine.Close()
 	name, remove := scratch("content")
 	defer remove()
 	f, err := engine.Open(name)
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	defer f.Close()
 	content, err := io.ReadAll(f)
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	fmt.Println(engine.Backend(), string(content))
 	// Output: threads content
 }
@@ -122,20 +105,16 @@ func ExampleOpenFile() {
 	if errors.Is(err, syscall.EINVAL) {
 		f, err = ringway.Open(name) // This file system does not support direct I/O.
 	}
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	defer f.Close()
 	buffer := ringway.NewBuffer(4096)
 	defer buffer.Release()
-	if _, err := f.ReadAt(buffer.Bytes(), 4096); err != nil {
-		panic(err)
-	}
+	_, err = f.ReadAt(buffer.Bytes(), 4096)
+	check(err)
 	fmt.Printf("%s\n", buffer.Bytes()[:5])
 	odd := make([]byte, 5)
-	if _, err := f.ReadAt(odd, 1234); err != nil {
-		panic(err)
-	}
+	_, err = f.ReadAt(odd, 1234)
+	check(err)
 	fmt.Printf("%s\n", odd)
 	// Output:
 	// 67890
@@ -147,9 +126,7 @@ func ExampleRefusal() {
 	name, remove := scratch("content")
 	defer remove()
 	f, err := ringway.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	defer f.Close()
 	// An untorn write needs direct I/O, with which this file is not open.
 	err = f.WriteUntornAt(make([]byte, 4096), 0)
@@ -167,9 +144,7 @@ func ExampleRefusal() {
 // Why a better backend is not in use: each refusal with its reason and its fix.
 func ExampleEngine_Refusals() {
 	engine, err := ringway.Default()
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	for _, refused := range engine.Refusals() {
 		log.Printf("%s: %s; fix: %s", refused.Feature, refused.Meaning, refused.Fix)
 	}
@@ -182,9 +157,7 @@ func ExampleFile_WriteBatch_log() {
 	name, remove := scratch("")
 	defer remove()
 	f, err := ringway.OpenFile(name, os.O_WRONLY, 0)
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	defer f.Close()
 	type record struct {
 		text string
@@ -220,18 +193,14 @@ func ExampleFile_WriteBatch_log() {
 		writers.Go(func() {
 			done := make(chan error, 1)
 			records <- record{fmt.Sprintf("record %02d\n", i), done}
-			if err := <-done; err != nil {
-				panic(err)
-			}
+			check(<-done)
 		})
 	}
 	writers.Wait()
 	close(records)
 	<-ended
 	content, err := os.ReadFile(name)
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	fmt.Println(strings.Count(string(content), "record "), len(content))
 	// Output: 100 1000
 }
@@ -241,9 +210,7 @@ func ExampleFile_WriteBatch() {
 	name, remove := scratch("")
 	defer remove()
 	f, err := ringway.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	defer f.Close()
 	var batch []ringway.Transfer
 	end := int64(0)
@@ -251,14 +218,10 @@ func ExampleFile_WriteBatch() {
 		batch = append(batch, ringway.Transfer{P: []byte(record), Off: end})
 		end += int64(len(record))
 	}
-	if err := f.WriteBatch(batch, ringway.DataSync); err != nil {
-		panic(err)
-	}
+	check(f.WriteBatch(batch, ringway.DataSync))
 	// All three records are on the disk now.
 	content, err := os.ReadFile(name)
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	fmt.Printf("%s", content)
 	// Output:
 	// one
@@ -271,9 +234,7 @@ func ExampleFile_ReadAtContext() {
 	name, remove := scratch("content")
 	defer remove()
 	f, err := ringway.Open(name)
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	defer f.Close()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errors.New("not needed any more"))
@@ -290,14 +251,10 @@ func ExampleDirFS() {
 	server := httptest.NewServer(http.FileServer(http.FS(ringway.DirFS(filepath.Dir(name)))))
 	defer server.Close()
 	response, err := http.Get(server.URL + "/file")
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	defer response.Body.Close()
 	content, err := io.ReadAll(response.Body)
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	fmt.Println(response.Status, string(content))
 	// Output: 200 OK content
 }
@@ -307,9 +264,7 @@ func ExampleFile_Warm() {
 	name, remove := scratch("content")
 	defer remove()
 	index, err := ringway.Open(name)
-	if err != nil {
-		panic(err)
-	}
+	check(err)
 	defer index.Close()
 	warmed, err := index.Warm(context.Background(), []ringway.Range{{Off: 0, N: 100}})
 	fmt.Println(warmed.Cached+warmed.Read, len(warmed.Failed), err)

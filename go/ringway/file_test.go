@@ -18,7 +18,6 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/ringway-io/ringway/go/internal/race"
 )
@@ -41,8 +40,7 @@ func TestReaderAtContract(t *testing.T) {
 	name := fileWith(t, content)
 	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := open(t, e, name, os.O_RDONLY|direct)
-		reference, err := os.Open(name)
-		must(t, err)
+		reference := get(os.Open(name))(t)
 		defer reference.Close()
 		all := []int64{0, 1, 511, 512, 4095, 4096, 4097, 12288, int64(len(content)) - 1,
 			int64(len(content)), 1 << 20, 1 << 40, -1}
@@ -77,8 +75,7 @@ func TestReadNearTheLargestPosition(t *testing.T) {
 			t.Skip("skipped: there is no file system in memory: ", err)
 		}
 		defer os.RemoveAll(dir)
-		plain, err := os.Create(dir + "/file")
-		must(t, err)
+		plain := get(os.Create(dir + "/file"))(t)
 		defer plain.Close()
 		f, err := e.OpenFile(plain.Name(), os.O_RDWR|direct, 0)
 		if direct != 0 && errors.Is(err, syscall.EINVAL) {
@@ -103,36 +100,6 @@ func TestIotest(t *testing.T) {
 		check(t, iotest.TestReader(open(t, e, name, os.O_RDONLY|direct), content))
 		section := io.NewSectionReader(open(t, e, name, os.O_RDONLY|direct), 100, 8000)
 		check(t, iotest.TestReader(section, content[100:8100]))
-	})
-}
-
-func TestWrites(t *testing.T) {
-	each(t, func(t *testing.T, e *Engine, direct int) {
-		f := openIn(t, e, nil, os.O_RDWR|direct)
-		want := bytesOf(4 * 4096)
-		// The buffer of a write need not be aligned, direct or not.
-		unaligned := append([]byte{0}, want...)[1:]
-		moves(t, 3*4096)(f.WriteAt(unaligned[4096:], 4096))
-		moves(t, 4096)(f.Write(unaligned[:4096]))
-		check(t, errors.Join(f.Sync(), f.Datasync()))
-		if at, err := f.Seek(0, io.SeekCurrent); at != 4096 || err != nil {
-			t.Fatal(at, err)
-		}
-		require(t, bytes.Equal(content(t, f), want), "wrong bytes")
-		if rest, err := io.ReadAll(f); err != nil || !bytes.Equal(rest, want[4096:]) {
-			t.Fatal("wrong bytes", len(rest), err)
-		}
-		n, err := f.WriteAt(unaligned[:100], 10)
-		var misaligned *MisalignedError
-		if direct == 0 && (n != 100 || err != nil) ||
-			direct != 0 && (n != 0 || !errors.As(err, &misaligned) ||
-				!errors.Is(err, syscall.EINVAL)) {
-			t.Fatal(n, err)
-		}
-		must(t, f.Truncate(4096))
-		if info, err := f.Stat(); err != nil || info.Size() != 4096 {
-			t.Fatal(info, err)
-		}
 	})
 }
 
@@ -250,12 +217,8 @@ func TestLargeTransfers(t *testing.T) {
 }
 
 // notWritable is the errno of a write to a file that is open for reading.
-func notWritable() syscall.Errno {
-	if runtime.GOOS == "windows" {
-		return 5 // ERROR_ACCESS_DENIED.
-	}
-	return syscall.EBADF
-}
+var notWritable = map[bool]syscall.Errno{false: syscall.EBADF,
+	true: 5 /* ERROR_ACCESS_DENIED */}[runtime.GOOS == "windows"]
 
 func TestErrorsAreThoseOfPackageOS(t *testing.T) {
 	each(t, func(t *testing.T, e *Engine, direct int) {
@@ -264,19 +227,15 @@ func TestErrorsAreThoseOfPackageOS(t *testing.T) {
 		_, err := f.WriteAt(make([]byte, 4096), 0)
 		var path *fs.PathError
 		require(t, errors.As(err, &path) && path.Op == "write" && path.Path == f.Name() &&
-			path.Err == error(notWritable()), "%#v", err)
-		// A write of no bytes checks whether the file is open for writing.
-		wantError(t, "write of nothing", errorOf(f.Write(nil)), notWritable())
-		dir := open(t, e, t.TempDir(), os.O_RDONLY)
-		wantError(t, "directory", errorOf(dir.ReadAt(make([]byte, 1), 0)), syscall.EISDIR)
+			path.Err == error(notWritable), "%#v", err)
 		appending := open(t, e, f.Name(), os.O_WRONLY|os.O_APPEND)
 		_, err = appending.WriteAt([]byte("x"), 0)
 		expect(t, err != nil, "WriteAt works on a file that is open for appending")
 		moves(t, 1)(appending.Write([]byte("x")))
 		for _, end := range []Durability{NoSync, FullSync} {
 			writes := []Transfer{{P: make([]byte, 4096)}, {P: make([]byte, 4096), Off: 4096}}
-			wantError(t, "batch", f.WriteBatch(writes, end), notWritable())
-			wantError(t, "transfer", writes[1].Err, notWritable())
+			wantError(t, "batch", f.WriteBatch(writes, end), notWritable)
+			wantError(t, "transfer", writes[1].Err, notWritable)
 		}
 	})
 }
@@ -312,21 +271,6 @@ func TestCloseWhileReading(t *testing.T) {
 			g.Close()
 		}
 	})
-}
-
-func TestPipe(t *testing.T) {
-	for _, backend := range testBackends {
-		reading, writing := pipe(t, newOrSkip(t, Options{Backend: backend}))
-		must(t, errorOf(writing.WriteString("hello")))
-		p := make([]byte, 10)
-		n, err := reading.Read(p)
-		require(t, string(p[:n]) == "hello" && err == nil, "%d, %v", n, err)
-		done := make(chan error)
-		go func() { done <- errorOf(reading.Read(p)) }()
-		time.Sleep(10 * time.Millisecond)
-		must(t, reading.Close())
-		wantError(t, "a reader whose file is closed", <-done, os.ErrClosed)
-	}
 }
 
 // Batches with a context that can end and with none.
@@ -500,4 +444,59 @@ func TestEmptyDirectWrites(t *testing.T) {
 		must(t, f.WriteBatch([]Transfer{{Off: 1}}, NoSync))
 		expect(t, string(content(t, f)) == "content", "something was written")
 	})
+}
+
+// The file has zeroes behind its data, and no hole: blocks that are only allocated are one, as far
+// as the file system tells holes.
+func TestPreallocateWritten(t *testing.T) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		data := bytesOf(2 * pageSize)
+		f := openIn(t, e, data, os.O_RDWR|direct)
+		must(t, f.PreallocateWritten(int64(len(data)), zeroesAtOnce+pageSize))
+		want := append(bytes.Clone(data), make([]byte, zeroesAtOnce+pageSize)...)
+		require(t, bytes.Equal(content(t, f), want), "not the data with zeroes behind it")
+		must(t, f.PreallocateWritten(int64(len(want)), pageSize))
+		info, _ := f.Stat()
+		require(t, info.Size() == int64(len(want))+pageSize, "%v", info.Size())
+		const seekHole = 4
+		name := get(os.Open(f.Name()))(t)
+		defer name.Close()
+		if hole, err := name.Seek(0, seekHole); err == nil && hole != int64(len(want))+pageSize {
+			t.Error("a hole at", hole)
+		}
+	})
+}
+
+// What could overwrite data is refused, and changes nothing.
+func TestPreallocateWrittenRefuses(t *testing.T) {
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		data := bytesOf(2 * pageSize)
+		f := openIn(t, e, data, os.O_RDWR|direct)
+		for _, off := range []int64{0, pageSize, 2*pageSize - 1} {
+			err := f.PreallocateWritten(off, pageSize)
+			if direct == 0 || off%pageSize == 0 {
+				wantError(t, "before the end", err, errOverwrites)
+			} else if err == nil {
+				t.Error("a range before the end is not refused")
+			}
+		}
+		for _, c := range [][2]int64{{-1, 10}, {2 * pageSize, 0}, {2 * pageSize, -1},
+			{2 * pageSize, math.MaxInt64}, {math.MaxInt64, 1}} {
+			wantError(t, "an impossible range", f.PreallocateWritten(c[0], c[1]), syscall.EINVAL)
+		}
+		if direct != 0 {
+			var misaligned *MisalignedError
+			err := f.PreallocateWritten(2*pageSize, 100)
+			expect(t, errors.As(err, &misaligned), "a part of a block: %v", err)
+		}
+		expect(t, bytes.Equal(content(t, f), data), "the file was changed")
+	})
+}
+
+func TestPreallocateWrittenOfOtherFiles(t *testing.T) {
+	e := newOrSkip(t, Options{})
+	log := openIn(t, e, []byte("data"), os.O_WRONLY|os.O_APPEND)
+	wantError(t, "O_APPEND", log.PreallocateWritten(4, 10), errAppendZeroes)
+	_, writing := pipe(t, e)
+	wantError(t, "a pipe", writing.PreallocateWritten(0, 10), errNotRegular)
 }

@@ -15,41 +15,21 @@ import (
 	"time"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/internal/tests"
 )
+
+var must, require, expect = tests.Must, tests.Require, tests.Expect
+
+// get returns the value of a call, and fails the test on an error.
+func get[T any](value T, err error) func(testing.TB) T { return tests.Get(value, err) }
 
 // tooLong is how long a test waits for something that should happen soon.
 const tooLong = 60 * time.Second
 
-// must fails the test, and ends it, on an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // check fails the test on an error, and lets it go on.
 func check(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// require fails the test, and ends it, unless a condition holds.
-func require(t testing.TB, holds bool, format string, args ...any) {
-	t.Helper()
-	if !holds {
-		t.Fatalf(format, args...)
-	}
-}
-
-// expect fails the test unless a condition holds, and lets it go on.
-func expect(t testing.TB, holds bool, format string, args ...any) {
-	t.Helper()
-	if !holds {
-		t.Errorf(format, args...)
-	}
+	expect(t, err == nil, "%v", err)
 }
 
 // wantError fails the test if an error is another one.
@@ -59,8 +39,8 @@ func wantError(t testing.TB, what string, err, want error) {
 }
 
 // moves returns a check of a transfer's results: so many bytes, and no error.
-func moves(t testing.TB, want int) func(n int, err error) {
-	return func(n int, err error) {
+func moves[N int | int64](t testing.TB, want N) func(n N, err error) {
+	return func(n N, err error) {
 		t.Helper()
 		require(t, n == want && err == nil, "%d bytes, not %d: %v", n, want, err)
 	}
@@ -89,6 +69,14 @@ func returns(t testing.TB, what string, do func()) {
 	case <-done:
 	case <-time.After(tooLong):
 		t.Fatal(what + " does not return")
+	}
+}
+
+// eventually waits until a condition holds, and fails the test if it never does.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(tooLong); !holds(); time.Sleep(100 * time.Microsecond) {
+		require(t, !time.Now().After(deadline), "this never happens: %v", what)
 	}
 }
 
@@ -189,8 +177,7 @@ func openIn(t testing.TB, e *Engine, content []byte, flag int) *File {
 // content returns what a file holds.
 func content(t testing.TB, f *File) []byte {
 	t.Helper()
-	p, err := os.ReadFile(f.Name())
-	must(t, err)
+	p := get(os.ReadFile(f.Name()))(t)
 	return p
 }
 
@@ -199,10 +186,8 @@ func pipe(t testing.TB, e *Engine) (reading, writing *File) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	must(t, err)
-	reading, err = e.NewFile(r)
-	must(t, err)
-	writing, err = e.NewFile(w)
-	must(t, err)
+	reading = get(e.NewFile(r))(t)
+	writing = get(e.NewFile(w))(t)
 	t.Cleanup(func() { reading.Close(); writing.Close() })
 	return reading, writing
 }

@@ -64,10 +64,8 @@ func mountHostile(t *testing.T) *hostile {
 	}
 	h := &hostile{t, t.TempDir(), t.TempDir()}
 	command := exec.Command(server, h.below, h.dir)
-	in, err := command.StdinPipe()
-	must(t, err)
-	out, err := command.StdoutPipe()
-	must(t, err)
+	in := get(command.StdinPipe())(t)
+	out := get(command.StdoutPipe())(t)
 	if err := command.Start(); err != nil {
 		t.Skip("skipped: ", err)
 	}
@@ -98,8 +96,7 @@ func (h *hostile) set(rule string) {
 // count returns how often an operation was requested.
 func (h *hostile) count(operation string) (n int) {
 	h.t.Helper()
-	text, err := os.ReadFile(filepath.Join(h.dir, ".hostile"))
-	must(h.t, err)
+	text := get(os.ReadFile(filepath.Join(h.dir, ".hostile")))(h.t)
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, operation+" "); ok {
 			_, _ = fmt.Sscan(rest, &n)
@@ -126,24 +123,16 @@ func onHostile(t *testing.T, content []byte, rules []string,
 // A server that does not describe a file that it has opened: package os opens it, since open(2)
 // does not ask.
 func TestHostileAttributes(t *testing.T) {
-	h := mountHostile(t)
-	each(t, func(t *testing.T, e *Engine, direct int) {
-		h.t = t
-		h.set("clear")
-		must(t, os.WriteFile(filepath.Join(h.below, "file"), make([]byte, 10_000), 0o600))
-		h.set("file getattr fail 13")
-		f := open(t, e, filepath.Join(h.dir, "file"), os.O_RDWR|direct)
-		_, err := f.Stat()
-		wantError(t, "Stat", err, syscall.EACCES)
+	rules := []string{"file getattr fail 13"}
+	onHostile(t, make([]byte, 10_000), rules, func(t *testing.T, _ *hostile, f *File) {
+		wantError(t, "Stat", errorOf(f.Stat()), syscall.EACCES)
 		p := NewBuffer(pageSize)
 		defer p.Release()
 		moves(t, pageSize)(f.ReadAt(p.Bytes(), pageSize))
 		moves(t, pageSize)(f.Read(p.Bytes()))
 		moves(t, pageSize)(f.WriteAt(p.Bytes(), 0))
-		must(t, f.WriteBatch([]Transfer{{P: p.Bytes(), Off: pageSize}}, DataSync))
-		must(t, f.ReadBatch([]Transfer{{P: p.Bytes(), Off: pageSize}}))
-		must(t, f.Sync())
-		must(t, f.Close())
+		must(t, errors.Join(f.WriteBatch([]Transfer{{P: p.Bytes(), Off: pageSize}}, DataSync),
+			f.ReadBatch([]Transfer{{P: p.Bytes(), Off: pageSize}}), f.Sync(), f.Close()))
 		wantError(t, "Read", errorOf(f.Read(p.Bytes())), os.ErrClosed)
 	})
 }
@@ -162,24 +151,19 @@ func TestHostileReads(t *testing.T) {
 					return // The kernel takes a short read through the page cache for the end.
 				}
 				for _, off := range []int{0, 1, 4096, 99_999} {
-					p := make([]byte, 50_000)
-					n, err := f.ReadAt(p, int64(off))
-					expect(t, n == len(p) && err == nil && bytes.Equal(p, content[off:][:n]),
-						"ReadAt: %v, %v, %v", off, n, err)
+					reads(t, f, int64(off), content[off:][:50_000])
 				}
 				p := make([]byte, 10)
-				if n, err := f.ReadAt(p, int64(len(content)-4)); n != 4 || err != io.EOF {
-					t.Error("at the end: ", n, err)
-				}
+				n, err := f.ReadAt(p, int64(len(content)-4))
+				expect(t, n == 4 && err == io.EOF, "at the end: %v, %v", n, err)
 				for _, n := range []int{len(content) + 10, largestBlock + 1} {
 					buffer, err := f.ReadBuf(t.Context(), 0, n)
 					require(t, err == io.EOF && bytes.Equal(buffer.Bytes(), content),
 						"ReadBuf: %v, %v", n, err)
 					buffer.Release()
 				}
-				if got, err := f.readWhole(); err != nil || !bytes.Equal(got, content) {
-					t.Error("from the beginning: ", len(got), err)
-				}
+				got, err := f.readWhole()
+				expect(t, err == nil && bytes.Equal(got, content), "%d bytes, %v", len(got), err)
 			})
 		})
 	}

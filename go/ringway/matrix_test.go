@@ -243,13 +243,11 @@ func endsWith(target error, which func(apiCall, *fixture) bool) func(apiCall, *f
 // holdAll makes all operations wait: nothing completes, and no slot is free for a plain call.
 func holdAll(_ *testing.T, w *fixture) {
 	w.s.holdResults()
-	w.e.calls.fill()
-	w.e.syncs.fill()
+	w.e.fillLanes()
 }
 
 func releaseAll(_ apiCall, w *fixture) {
-	w.e.calls.drain()
-	w.e.syncs.drain()
+	w.e.drainLanes()
 	w.s.release()
 }
 

@@ -11,7 +11,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -53,7 +52,7 @@ type model struct {
 }
 
 // modelCounts is the summary. syncErrors counts calls that returned the error of a sync.
-type modelCounts struct{ bursts, checked, canceled, closed, errors, syncErrors atomic.Int64 }
+type modelCounts struct{ checked, canceled, closed, errors, syncErrors atomic.Int64 }
 
 // check compares what was read from a place.
 func (m *model) check(place int, p []byte) {
@@ -74,8 +73,8 @@ func (m *model) wrote(place int, value byte, err error) {
 	m.may[place][value] = true
 }
 
-// note counts an error, which has to be one that was injected or asked for.
-func (m *model) note(err error) {
+// note counts an error, which has to be one that was injected or asked for, and returns it.
+func (m *model) note(err error) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, context.DeadlineExceeded):
@@ -89,92 +88,67 @@ func (m *model) note(err error) {
 	default:
 		m.t.Error("an error that was not injected: ", err)
 	}
+	return err
 }
 
-// operation returns a random operation on some places, which nothing else uses meanwhile. after
-// checks the memory of a canceled read when it cannot be written any more.
-func (m *model) operation(places []int) (do func(ctx context.Context) (after func())) {
+// operation returns a random operation on some places, which nothing else uses meanwhile.
+func (m *model) operation(places []int) func(ctx context.Context) {
 	value, end, f := byte(m.random.Uint32()), Durability(m.random.IntN(3)), m.file
 	place, off := places[0], int64(places[0]*modelPlace)
-	filled := func(value byte) []byte {
-		return append(alignedSlice(modelPlace, pageSize)[:0],
-			bytes.Repeat([]byte{value}, modelPlace)...)
-	}
 	batch := make([]Transfer, len(places))
 	for i, place := range places {
-		batch[i] = Transfer{P: filled(value + byte(i)), Off: int64(place * modelPlace)}
+		batch[i] = Transfer{P: alignedSlice(modelPlace, pageSize), Off: int64(place * modelPlace)}
+		copy(batch[i].P, bytes.Repeat([]byte{value + byte(i)}, modelPlace))
 	}
-	switch m.random.IntN(6) {
+	switch p := batch[0].P; m.random.IntN(6) {
 	case 0:
-		return func(ctx context.Context) func() {
-			_, err := f.WriteAtContext(ctx, batch[0].P, off)
-			m.note(err)
-			m.wrote(place, value, err)
-			return nil
+		return func(ctx context.Context) {
+			m.wrote(place, value, m.note(errorOf(f.WriteAtContext(ctx, p, off))))
 		}
 	case 1:
-		return func(ctx context.Context) func() {
-			p := alignedSlice(modelPlace, pageSize)
-			_, err := f.ReadAtContext(ctx, p, off)
-			if m.note(err); err == nil {
+		return func(ctx context.Context) {
+			if m.note(errorOf(f.ReadAtContext(ctx, p, off))) == nil {
 				m.check(place, p)
-				return nil
-			}
-			want := filled(value)
-			copy(p, want)
-			return func() {
-				if !bytes.Equal(p, want) {
-					m.t.Error("a buffer was written to after it was returned")
-				}
 			}
 		}
 	case 2:
-		return func(ctx context.Context) func() {
-			b, err := f.ReadBuf(ctx, off, modelPlace)
-			if m.note(err); err == nil {
+		return func(ctx context.Context) {
+			if b, err := f.ReadBuf(ctx, off, modelPlace); m.note(err) == nil {
 				m.check(place, b.Bytes())
 				b.Release()
 			}
-			return nil
 		}
 	case 3:
-		return func(ctx context.Context) func() {
-			m.note(f.ReadBatchContext(ctx, batch))
+		return func(ctx context.Context) {
+			_ = m.note(f.ReadBatchContext(ctx, batch))
 			for i, t := range batch {
 				if t.Err == nil {
 					m.check(places[i], t.P)
 				}
 			}
-			return nil
 		}
 	case 4:
-		return func(ctx context.Context) func() {
+		return func(ctx context.Context) {
 			if ctx.Done() != nil { // The error of a sync that nobody waits for may get lost.
 				end = NoSync
 			}
-			err := f.WriteBatchContext(ctx, batch, end)
-			m.note(err)
+			err := m.note(f.WriteBatchContext(ctx, batch, end))
 			for i, t := range batch {
-				if t.Err != nil && err == nil {
-					m.t.Error("a transfer failed, but the batch did not")
-				}
+				expect(m.t, t.Err == nil || err != nil, "a transfer failed, but the batch did not")
 				m.wrote(places[i], value+byte(i), t.Err)
 			}
-			return nil
 		}
 	}
-	return func(context.Context) func() { m.note(f.Sync()); return nil }
+	return func(context.Context) { _ = m.note(f.Sync()) }
 }
 
 // burst makes some operations at once. Some are canceled, and the file may be closed meanwhile.
 func (m *model) burst() {
-	m.counts.bursts.Add(1)
 	places, pause := m.random.Perm(modelPlaces), func() time.Duration {
 		return time.Duration(m.random.IntN(400)) * time.Microsecond
 	}
 	var all sync.WaitGroup
-	var after [4]func()
-	for i := range 1 + m.random.IntN(len(after)) {
+	for i := range 1 + m.random.IntN(4) {
 		do := m.operation(places[i*4:][:1+m.random.IntN(4)])
 		ctx, cancel := context.Background(), context.CancelFunc(func() {})
 		if m.random.IntN(3) == 0 {
@@ -182,7 +156,7 @@ func (m *model) burst() {
 		}
 		all.Go(func() {
 			defer cancel()
-			after[i] = do(ctx)
+			do(ctx)
 		})
 	}
 	if m.random.IntN(10) == 0 {
@@ -196,11 +170,6 @@ func (m *model) burst() {
 			return
 		}
 		time.Sleep(50 * time.Microsecond)
-	}
-	for _, check := range after {
-		if check != nil {
-			check()
-		}
 	}
 }
 
@@ -262,13 +231,13 @@ func soak(t *testing.T, o Options, rates faultRates, span time.Duration) {
 	all.Wait()
 	signal.Stop(signals)
 	signal.Ignore(syscall.SIGUSR1) // A signal may still arrive.
-	t.Log(fmt.Sprintf("%d bursts, %d bytes checked, %d canceled, %d closed, %d failed; injected: ",
-		counts.bursts.Load(), counts.checked.Load(), counts.canceled.Load(), counts.closed.Load(),
-		counts.errors.Load()+counts.syncErrors.Load()), faults)
+	t.Logf("%d bytes checked, %d canceled, %d closed, %d failed; injected: %v",
+		counts.checked.Load(), counts.canceled.Load(), counts.closed.Load(),
+		counts.errors.Load()+counts.syncErrors.Load(), faults)
 	// No later sync makes up for a failed one: each failure has to reach its callers.
-	if reported := counts.syncErrors.Load(); reported < faults.syncs.Load() {
-		t.Errorf("%d syncs failed, and %d calls returned the error", faults.syncs.Load(), reported)
-	}
+	reported := counts.syncErrors.Load()
+	expect(t, reported >= faults.syncs.Load(),
+		"%d syncs failed, and %d calls returned the error", faults.syncs.Load(), reported)
 	if rates.failed > 0 && faults.failed.Load() == 0 ||
 		rates.late > 0 && (faults.late.Load() == 0 || faults.total() < 50) ||
 		counts.checked.Load() == 0 || counts.closed.Load() == 0 || counts.canceled.Load() == 0 {

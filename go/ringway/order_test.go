@@ -13,12 +13,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/internal/tests"
 )
 
 // queueBackends are those with a queue.
@@ -39,30 +39,26 @@ func TestAppendBatch(t *testing.T) {
 		}
 		const writers, rounds = 8, 6
 		blocks := []int{1, 3, 40, 1100} // 1100 records are more than one system call accepts.
-		var wg sync.WaitGroup
-		for w := range writers {
-			wg.Go(func() {
-				for round := range rounds {
-					n := blocks[(w+round)%len(blocks)]
-					p := numbered(w, round, n)
-					if w%2 == 1 { // A buffer that is not aligned.
-						p = append(make([]byte, 1, len(p)+1), p...)[1:]
-					}
-					f := files[w%len(files)]
-					if w >= 6 { // Plain appends at the same time.
-						check(t, errorOf(f.Write(p)))
-						continue
-					}
-					batch := make([]Transfer, n)
-					for i := range batch {
-						batch[i] = Transfer{P: p[i*pageSize:][:pageSize], Off: int64(1000 - i)}
-					}
-					check(t, f.WriteBatch(batch, Durability(round%3)))
-					allWritten(t, batch)
+		tests.Together(writers, func(w int) {
+			for round := range rounds {
+				n := blocks[(w+round)%len(blocks)]
+				p := numbered(w, round, n)
+				if w%2 == 1 { // A buffer that is not aligned.
+					p = append(make([]byte, 1, len(p)+1), p...)[1:]
 				}
-			})
-		}
-		wg.Wait()
+				f := files[w%len(files)]
+				if w >= 6 { // Plain appends at the same time.
+					check(t, errorOf(f.Write(p)))
+					continue
+				}
+				batch := make([]Transfer, n)
+				for i := range batch {
+					batch[i] = Transfer{P: p[i*pageSize:][:pageSize], Off: int64(1000 - i)}
+				}
+				check(t, f.WriteBatch(batch, Durability(round%3)))
+				allWritten(t, batch)
+			}
+		})
 		got, next, seen := content(t, files[0]), map[uint32]uint32{}, 0
 		for at := 0; at < len(got); seen++ {
 			w, round := binary.LittleEndian.Uint32(got[at:]), binary.LittleEndian.Uint32(got[at+4:])
@@ -96,8 +92,7 @@ func TestBatchOfOneRangeIsOneWrite(t *testing.T) {
 		}
 		_, after, _ := strings.Cut(string(text), "syscw: ")
 		line, _, _ := strings.Cut(after, "\n")
-		n, err := strconv.Atoi(line)
-		must(t, err)
+		n := get(strconv.Atoi(line))(t)
 		return n
 	}
 	each(t, func(t *testing.T, e *Engine, direct int) {
@@ -152,29 +147,32 @@ func TestWritesAreOrdered(t *testing.T) {
 		{"within the file", 0, 8 << 20, writeAt},
 	} {
 		for _, backend := range queueBackends {
-			e, s := scriptedEngine(t, Options{Backend: backend})
-			f := openIn(t, e, make([]byte, c.size), os.O_RDWR|Direct|c.flag)
-			setLargestRequest(f, 64<<10)
-			now, most := 0, 0
-			isWrite := func(r *request) bool { return r.opcode == opWrite || r.opcode == opWritev }
-			s.onPush(func(r *request) bool {
-				if isWrite(r) {
-					now++
-					most = max(most, now)
+			t.Run(fmt.Sprint(backend, " ", c.name), func(t *testing.T) {
+				e, s := scriptedEngine(t, Options{Backend: backend})
+				f := openIn(t, e, make([]byte, c.size), os.O_RDWR|Direct|c.flag)
+				setLargestRequest(f, 64<<10)
+				now, most := 0, 0
+				isWrite := func(r *request) bool {
+					return r.opcode == opWrite || r.opcode == opWritev
 				}
-				return false
+				s.onPush(func(r *request) bool {
+					if isWrite(r) {
+						now++
+						most = max(most, now)
+					}
+					return false
+				})
+				s.onResult(func(r *request) bool {
+					if isWrite(r) {
+						now--
+					}
+					return false
+				})
+				want := numbered(1, 2, 1024)
+				moves(t, len(want))(c.write(f, want))
+				expect(t, most <= 1 && bytes.HasPrefix(content(t, f), want),
+					"%d writes in flight at once, or wrong bytes", most)
 			})
-			s.onResult(func(r *request) bool {
-				if isWrite(r) {
-					now--
-				}
-				return false
-			})
-			want := numbered(1, 2, 1024)
-			n, err := c.write(f, want)
-			require(t, n == len(want) && err == nil, "%v, %v, %v, %v", backend, c.name, n, err)
-			expect(t, most <= 1 && bytes.HasPrefix(content(t, f), want),
-				"%s, %s: %d writes in flight at once, or wrong bytes", backend, c.name, most)
 		}
 	}
 }
@@ -193,11 +191,9 @@ func TestAppendBatchMovesThePosition(t *testing.T) {
 			many,
 		} {
 			must(t, f.WriteBatch(batch, NoSync))
-			info, err := f.Stat()
-			must(t, err)
-			if at, err := f.Seek(0, io.SeekCurrent); at != info.Size() || err != nil {
-				t.Errorf("the position is %d, the size %d (%v)", at, info.Size(), err)
-			}
+			info := get(f.Stat())(t)
+			at := get(f.Seek(0, io.SeekCurrent))(t)
+			expect(t, at == info.Size(), "the position is %d, the size %d", at, info.Size())
 		}
 	})
 }
@@ -254,20 +250,16 @@ func TestAppendFlagSetLater(t *testing.T) {
 		for round := range 8 {
 			p := numbered(1, round, blocks)
 			want = append(want, p...)
-			n, err := f.WriteAt(p, 0)
-			require(t, n == len(p) && err == nil, "%v, %v", n, err)
+			moves(t, len(p))(f.WriteAt(p, 0))
 		}
 		expect(t, bytes.Equal(content(t, f)[blocks*pageSize:], want),
 			"wrong bytes, or in another order")
 
-		file, err := os.OpenFile(f.Name(), os.O_RDWR, 0)
-		must(t, err)
+		file := get(os.OpenFile(f.Name(), os.O_RDWR, 0))(t)
 		setAppend(t, file.Fd(), direct)
-		before, err := e.NewFile(file)
-		must(t, err)
-		if n, err := before.WriteAt(page(), 0); n != 0 || err == nil {
-			t.Error(n, err)
-		}
+		before := get(e.NewFile(file))(t)
+		n, err := before.WriteAt(page(), 0)
+		expect(t, n == 0 && err != nil, "%d, %v", n, err)
 		moves(t, pageSize)(before.Write(page()))
 		begin(t, "File.Close", before.Close)(nil)
 	})
@@ -324,10 +316,8 @@ func latePieces(t *testing.T, backend Backend, op opcode, late int32) {
 	}
 	require(t, lateCount != 0, "no piece was late")
 	if late == -int32(syscall.EIO) || late == 0 && op == opWrite {
-		if err == nil || n != 0 && late != 0 {
-			t.Error(n, err)
-		}
-	} else if n != len(want) || err != nil || !bytes.Equal(got, want) {
-		t.Error("wrong bytes", n, err)
+		expect(t, err != nil && (n == 0 || late == 0), "%d, %v", n, err)
+	} else {
+		expect(t, n == len(want) && err == nil && bytes.Equal(got, want), "%d, %v", n, err)
 	}
 }

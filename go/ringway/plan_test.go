@@ -27,8 +27,7 @@ func TestPlan(t *testing.T) {
 		want   plan
 	}{
 		{"a pipe", buffered, func(c *conditions) { c.storage = false }, plan{way: wayOS, n: 4096}},
-		{"a pipe, whatever else", direct,
-			func(c *conditions) { c.storage, c.closed = false, true },
+		{"a pipe, whatever else", direct, func(c *conditions) { c.storage, c.closed = false, true },
 			plan{way: wayOS, n: 4096}},
 		{"beyond the largest offset", direct, func(c *conditions) { c.off = math.MaxInt64 - 4095 },
 			plan{way: wayOS, n: 4096}},
@@ -36,15 +35,13 @@ func TestPlan(t *testing.T) {
 			func(c *conditions) { c.op, c.off, c.n = opWrite, math.MaxInt64-511, 512 },
 			plan{way: wayFew, n: 512}},
 
-		{"cached", buffered, func(c *conditions) { c.cache = probe },
-			plan{way: wayCache, n: 4096}},
+		{"cached", buffered, func(c *conditions) { c.cache = probe }, plan{way: wayCache, n: 4096}},
 		{"certainly cached", buffered, func(c *conditions) { c.cache, c.n = pread, 3<<20 },
 			plan{way: wayCache, n: 1 << 20}},
 		{"cached, after the engine was closed", buffered,
 			func(c *conditions) { c.cache, c.closed, c.queue = probe, true, false },
 			plan{way: wayCache, n: 4096}},
-		{"not cached", buffered, func(c *conditions) {},
-			plan{way: wayFew, n: 4096}},
+		{"not cached", buffered, func(c *conditions) {}, plan{way: wayFew, n: 4096}},
 		{"with a context that can end", buffered, func(c *conditions) { c.few = false },
 			plan{way: wayQueue, n: 4096}},
 		{"at the current position", buffered, func(c *conditions) { c.off = atCurrent },
@@ -52,15 +49,13 @@ func TestPlan(t *testing.T) {
 		{"on a file system that is not known", buffered, func(c *conditions) { c.queue = false },
 			plan{way: wayCall, n: 4096}},
 		{"more than a system call may transfer", buffered,
-			func(c *conditions) { c.n = math.MaxInt32 },
-			plan{way: wayFew, n: 1 << 30}},
+			func(c *conditions) { c.n = math.MaxInt32 }, plan{way: wayFew, n: 1 << 30}},
 		{"closed", buffered, func(c *conditions) { c.closed, c.queue = true, false },
 			plan{way: wayClosed, n: 4096}},
 		{"a buffered write", buffered, func(c *conditions) { c.op, c.queue = opWrite, false },
 			plan{way: wayCall, n: 4096}},
 
-		{"aligned", direct, func(c *conditions) {},
-			plan{way: wayFew, n: 4096}},
+		{"aligned", direct, func(c *conditions) {}, plan{way: wayFew, n: 4096}},
 		{"in blocks that are no pages", direct, func(c *conditions) { c.off, c.n = 512, 1024 },
 			plan{way: wayFew, n: 1024}},
 		{"larger than a request", direct, func(c *conditions) { c.n = 192 << 10 },
@@ -68,8 +63,7 @@ func TestPlan(t *testing.T) {
 		{"larger than all pieces", direct, func(c *conditions) { c.n = 16 << 20 },
 			plan{way: waySplit, n: 1 << 20, span: span{size: 128 << 10}}},
 		{"larger than a request, without a queue", direct,
-			func(c *conditions) { c.n, c.queue = 16<<20, false },
-			plan{way: wayCall, n: 16 << 20}},
+			func(c *conditions) { c.n, c.queue = 16<<20, false }, plan{way: wayCall, n: 16 << 20}},
 		{"not aligned, and nothing is known", direct,
 			func(c *conditions) { c.limits, c.queue, c.off, c.n = &unknown, false, 1, 1000 },
 			plan{way: wayCall, unsure: true, n: 1000}},
@@ -96,15 +90,12 @@ func TestPlan(t *testing.T) {
 		{"a write from memory that is not aligned", direct,
 			func(c *conditions) { c.op, c.n = opWrite, 16<<20; c.address++ },
 			plan{way: wayBuffer, n: 1 << 20, span: span{size: 1 << 20}}},
-		{"an append of it stays one write", direct,
-			func(c *conditions) {
-				c.op, c.n, c.off, c.queue = opWrite, 16<<20, atCurrent, false
-				c.address++
-			},
-			plan{way: wayBuffer, n: 16 << 20, span: span{size: 16 << 20}}},
+		{"an append of it stays one write", direct, func(c *conditions) {
+			c.op, c.n, c.off, c.queue = opWrite, 16<<20, atCurrent, false
+			c.address++
+		}, plan{way: wayBuffer, n: 16 << 20, span: span{size: 16 << 20}}},
 		{"a write whose range is not aligned is the kernel's", direct,
-			func(c *conditions) { c.op, c.off = opWrite, 100 },
-			plan{way: wayFew, n: 4096}},
+			func(c *conditions) { c.op, c.off = opWrite, 100 }, plan{way: wayFew, n: 4096}},
 	} {
 		given := c.from
 		c.change(&given)
@@ -170,9 +161,7 @@ func conditionsOf(bits uint32, off, size, address uint64) conditions {
 		c.off &^= int64(c.limits.offset - 1)
 		c.n = max(c.n&^(c.limits.offset-1), c.limits.offset)
 	}
-	if c.op == opWrite && !c.direct || c.closed {
-		c.queue = false
-	}
+	c.queue = c.queue && !c.closed && (c.op == opRead || c.direct)
 	return c
 }
 
@@ -180,88 +169,41 @@ func conditionsOf(bits uint32, off, size, address uint64) conditions {
 func checkPlan(t *testing.T, c *conditions) {
 	t.Helper()
 	p := c.plan()
-	fail := func(why string) { t.Errorf("%s: %+v: %+v", why, *c, p) }
-	again := *c
-	if again.plan() != p || again != *c {
-		fail("not a function of the conditions")
+	holds := func(condition bool, what string) {
+		t.Helper()
+		expect(t, condition, "%s: %+v: %+v", what, *c, p)
 	}
-	if p.n <= 0 || p.n > c.n {
-		fail("a step has to make progress, within the buffer")
-	}
-	if c.op == opWrite && c.off == atCurrent && p.n < min(c.n, maxTransfer) {
-		fail("an append is in pieces")
-	}
-	alignedTo := func(address uintptr, off int64, n int) bool {
-		return off == atCurrent || c.limits.aligned(address, off, n)
-	}
+	holds(p.n > 0 && p.n <= c.n, "a step makes progress, within the buffer")
+	holds(c.op == opRead || c.off != atCurrent || p.n >= min(c.n, maxTransfer),
+		"an append is one write")
+	aligned := c.direct && (c.off == atCurrent || c.limits.aligned(c.address, c.off, c.n))
 	switch p.way {
-	case wayOS:
-		if c.storage && !(c.op == opRead && endsBeyondRange(c.n, c.off)) {
-			fail("package os")
-		}
-	case wayCache:
-		if c.direct || c.op != opRead || p.n > maxCachedRead {
-			fail("the page cache")
-		}
-	case wayClosed:
-		if !c.closed {
-			fail("not closed")
-		}
 	case wayCall, wayQueue, wayFew, waySplit:
-		if c.closed || !c.storage || (p.way != wayCall) != c.queue || p.way == wayFew && !c.few {
-			fail("a call or a queue")
-		}
-		if p.way != waySplit && p.n > maxTransfer || p.span.size > maxTransfer {
-			fail("more than an operation may transfer")
-		}
-		if c.direct && !alignedTo(c.address, c.off, c.n) {
-			fail("not aligned")
-		}
-		if c.direct && p.n&(c.limits.offset-1) != 0 && p.n < c.n {
-			fail("stops within a block")
-		}
-		if large := c.direct && c.op == opRead && c.n > c.limits.largest; (p.way == waySplit) !=
-			(large && c.queue) {
-			fail("split")
-		}
-		size := p.span.size
-		if p.way == waySplit && (size&(c.limits.offset-1) != 0 || size != c.limits.largest ||
-			(p.n+size-1)/size > maxPieces || p.n <= size) {
-			fail("the pieces")
-		}
-		if p.unsure && (!c.direct || c.limits.offset > 1 ||
-			pageLimits.aligned(c.address, c.off, c.n)) {
-			fail("pages would not help")
-		}
+		holds(!c.closed && c.storage && (p.way != wayCall) == c.queue, "a queue, where one may")
+		holds(!c.direct || aligned, "direct transfers are aligned")
+		holds(!c.direct || p.n&(c.limits.offset-1) == 0 || p.n == c.n, "none stops in a block")
+		large := c.direct && c.op == opRead && c.n > c.limits.largest
+		holds((p.way == waySplit) == (large && c.queue), "what is split")
+		holds(p.way != waySplit || p.span.size == c.limits.largest && p.n > p.span.size &&
+			(p.n+p.span.size-1)/p.span.size <= maxPieces, "the pieces")
+		holds(p.way == waySplit || p.n <= maxTransfer, "what one operation may transfer")
 	case wayBuffer:
-		if !c.direct ||
-			alignedTo(c.address, c.off, c.n) && c.address&uintptr(c.limits.memory-1) == 0 {
-			fail("a buffer for nothing")
-		}
-		if p.span.skip < 0 || p.span.size < p.span.skip+p.n ||
-			p.span.size > p.n+p.span.skip+c.limits.offset ||
-			c.op == opWrite && p.span != (span{size: p.n}) {
-			fail("the buffer")
-		}
+		size, skip, block := p.span.size, p.span.skip, c.limits.offset
+		holds(!aligned || c.address&uintptr(c.limits.memory-1) != 0, "no buffer for nothing")
+		holds(skip >= 0 && size >= skip+p.n && size <= p.n+skip+block, "the buffer suffices")
 		// The transfer between the buffer and the file needs no other buffer.
 		inner := *c
-		inner.address, inner.n, inner.inBuffer = 1<<20, p.span.size, true
+		inner.address, inner.n, inner.inBuffer = 1<<20, size, true
 		if c.off != atCurrent {
-			inner.off -= int64(p.span.skip)
-			if inner.off < 0 || inner.off > maxOffset-int64(p.span.size) && c.op == opRead {
-				fail("the range of the buffer")
-			}
+			inner.off -= int64(skip)
+			holds(inner.off >= 0 && (c.op == opWrite || inner.off <= maxOffset-int64(size)),
+				"the range of the buffer")
 		}
-		planned := inner.plan().way
-		if inner.inBuffer = false; planned == wayOS || inner.plan().way != planned {
-			fail("the buffer is not aligned")
-		}
+		way := inner.plan().way
+		inner.inBuffer = false
+		holds(way != wayOS && inner.plan().way == way, "the buffer is aligned")
 	case wayLastBlock:
-		if !c.direct || c.off < maxOffset-int64(c.limits.offset-1) {
-			fail("not the last block")
-		}
-	default:
-		fail("no way")
+		holds(c.direct && c.off >= maxOffset-int64(c.limits.offset-1), "the last block")
 	}
 }
 

@@ -48,38 +48,36 @@ type scripted struct {
 	late     []*request    // Held before; the next reap returns them.
 }
 
+// set changes or reads the script.
+func (s *scripted) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
 // onPush sets a function that sees each request before the queue does. If it returns true, the
 // queue does not receive the request.
 func (s *scripted) onPush(pushed func(*request) (swallow bool)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pushed = pushed
+	s.set(func() { s.pushed = pushed })
 }
 
 // onResult sets a function that sees each completed request. If it returns true, the result is held
 // back.
 func (s *scripted) onResult(finished func(*request) (hold bool)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.finished = finished
+	s.set(func() { s.finished = finished })
 }
 
 // holdResults holds back all results until release.
 func (s *scripted) holdResults() { s.onResult(func(*request) bool { return true }) }
 
 // setGate makes submissions of operations wait until the channel is closed; nil ends that.
-func (s *scripted) setGate(gate chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gate = gate
-}
+func (s *scripted) setGate(gate chan struct{}) { s.set(func() { s.gate = gate }) }
 
 func (s *scripted) push(r *request) {
 	s.count.Add(int64(r.count()))
 	s.new++
-	s.mu.Lock()
-	pushed := s.pushed
-	s.mu.Unlock()
+	var pushed func(*request) bool
+	s.set(func() { pushed = s.pushed })
 	if pushed != nil && pushed(r) {
 		return
 	}
@@ -87,9 +85,8 @@ func (s *scripted) push(r *request) {
 }
 
 func (s *scripted) submit() bool {
-	s.mu.Lock()
-	gate := s.gate
-	s.mu.Unlock()
+	var gate chan struct{}
+	s.set(func() { gate = s.gate })
 	if gate != nil && s.new > 0 {
 		<-gate
 	}
@@ -118,18 +115,13 @@ func (s *scripted) reap(done []*request) []*request {
 
 // complete completes requests that were held back or swallowed.
 func (s *scripted) complete(all []*request) {
-	s.mu.Lock()
-	s.late = append(s.late, all...)
-	s.mu.Unlock()
+	s.set(func() { s.late = append(s.late, all...) })
 	s.wake()
 }
 
 // takeHeld removes the results that are held back.
-func (s *scripted) takeHeld() []*request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	held := s.held
-	s.held = nil
+func (s *scripted) takeHeld() (held []*request) {
+	s.set(func() { held, s.held = s.held, nil })
 	return held
 }
 
@@ -170,8 +162,7 @@ func blockingPipe(t *testing.T, e *Engine) (*File, *os.File) {
 	t.Helper()
 	var fds [2]int
 	must(t, syscall.Pipe2(fds[:], syscall.O_CLOEXEC))
-	f, err := e.NewFile(os.NewFile(uintptr(fds[0]), "reading"))
-	must(t, err)
+	f := get(e.NewFile(os.NewFile(uintptr(fds[0]), "reading")))(t)
 	w := os.NewFile(uintptr(fds[1]), "writing")
 	t.Cleanup(func() { w.Close() })
 	return f, w
@@ -321,14 +312,6 @@ func begin(t testing.TB, what string, do func() error) (end func(want error)) {
 	}
 }
 
-// eventually waits until a condition holds, and fails the test if it never does.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(tooLong); !holds(); time.Sleep(100 * time.Microsecond) {
-		require(t, !time.Now().After(deadline), "this never happens: %v", what)
-	}
-}
-
 // page returns an aligned page.
 func page() []byte { return alignedSlice(pageSize, pageSize) }
 
@@ -356,8 +339,13 @@ func opcodeName(op opcode) string {
 	return [...]string{"read", "write", "writev", "fsync", "fdatasync"}[op]
 }
 
-func (l *lane) drain() {
-	for range largestLane {
-		l.end()
-	}
+// fillLanes leaves no slot for a plain call, until drainLanes.
+func (e *Engine) fillLanes() {
+	e.calls.fill()
+	e.syncs.fill()
+}
+
+func (e *Engine) drainLanes() {
+	e.calls.drain(largestLane)
+	e.syncs.drain(largestLane)
 }

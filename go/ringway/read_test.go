@@ -31,10 +31,8 @@ func readOptions() (all []Options) {
 func evict(t *testing.T, f *File, cached int) {
 	t.Helper()
 	must(t, f.Sync())
-	info, err := f.Stat()
-	must(t, err)
-	plain, err := f.engine.Open(f.Name())
-	must(t, err)
+	info := get(f.Stat())(t)
+	plain := get(f.engine.Open(f.Name()))(t)
 	defer plain.Close()
 	page, beyond := make([]byte, pageSize), int64(cached)
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -82,9 +80,8 @@ func TestReadFillsTheBufferWhateverIsCached(t *testing.T) {
 							"%+v, direct %v, %d cached: read of %d at %d: %d, %v", o, direct != 0,
 							cached, size, at, n, err)
 					}
-					if n, err := f.Read(make([]byte, size)); n != 0 || err != io.EOF {
-						t.Error("at the end:", n, err)
-					}
+					n, err := f.Read(make([]byte, size))
+					expect(t, n == 0 && err == io.EOF, "at the end: %v, %v", n, err)
 				}
 				f.Close()
 			}
@@ -120,8 +117,7 @@ func TestReadIsShortWhereTheSystemCallIs(t *testing.T) {
 		if err != nil {
 			skip.Test(t, err)
 		}
-		plain, err := os.Open(name)
-		must(t, err)
+		plain := get(os.Open(name))(t)
 		short := false
 		for i := range 10 {
 			p, q := make([]byte, 1<<16), make([]byte, 1<<16)
@@ -152,10 +148,9 @@ func TestCopiesWhateverIsCached(t *testing.T) {
 				sizes[fmt.Sprint(len(p))]++
 				return got.Write(p)
 			})
-			if n, err := f.WriteTo(w); n != int64(len(want)) || err != nil ||
-				!bytes.Equal(got.Bytes(), want) {
-				t.Error(n, err)
-			}
+			n, err := f.WriteTo(w)
+			expect(t, n == int64(len(want)) && err == nil && bytes.Equal(got.Bytes(), want),
+				"%v, %v", n, err)
 			expect(t, len(sizes) == 1, "%s, %d cached: pieces of several sizes: %v", e.backend,
 				cached, sizes)
 			must(t, errorOf(f.Seek(0, io.SeekStart)))
@@ -176,10 +171,8 @@ func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 // No file is too long for its length to be rounded up.
 func TestReadBufOfTheLongestFile(t *testing.T) {
 	e := newOrSkip(t, Options{})
-	file, err := createInMemory()
-	must(t, err)
-	f, err := e.NewFile(file)
-	must(t, err)
+	file := get(createInMemory())(t)
+	f := get(e.NewFile(file))(t)
 	defer f.Close()
 	if err := f.Truncate(math.MaxInt64); err != nil {
 		skip.Test(t, err)
@@ -187,8 +180,7 @@ func TestReadBufOfTheLongestFile(t *testing.T) {
 	const n = largestBlock + 5
 	for _, off := range []int64{0, math.MaxInt64 - n} {
 		for _, ctx := range []context.Context{background, t.Context()} {
-			buffer, err := f.ReadBuf(ctx, off, n)
-			must(t, err)
+			buffer := get(f.ReadBuf(ctx, off, n))(t)
 			expect(t, buffer.Len() == n, "%d bytes at %d", buffer.Len(), off)
 			buffer.Release()
 		}
@@ -212,8 +204,7 @@ func TestDirectReadOfTheEndIsOneOperation(t *testing.T) {
 		}
 		before := pushed()
 		n, err := f.ReadAt(alignedSlice(2*pageSize, pageSize), 0)
-		if n != 5000 || err != io.EOF || pushed()-before != 1 {
-			t.Error(backend, n, err, pushed()-before)
-		}
+		expect(t, n == 5000 && err == io.EOF && pushed()-before == 1, "%v, %v, %v, %v", backend, n,
+			err, pushed()-before)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway-io/ringway/go/internal/tests"
 )
 
 // goroutine returns the runtime's number of the calling goroutine.
@@ -67,8 +69,7 @@ func pipeShard(t *testing.T, q queue) (s *shard, becomeReadable func()) {
 		_ = syscall.Close(fds[0])
 		_ = syscall.Close(fds[1])
 	})
-	s, err := newShard(q, fds[0], 256)
-	must(t, err)
+	s = get(newShard(q, fds[0], 256))(t)
 	// The reaper must not be the combiner when the test begins.
 	eventually(t, "the first round of the reaper", func() bool {
 		s.mu.Lock()
@@ -178,17 +179,13 @@ func TestSmallQueue(t *testing.T) {
 			}})
 		f := openIn(t, e, make([]byte, 4<<20), os.O_RDONLY|Direct)
 		const readers, each = 128, 50
-		var wg sync.WaitGroup
-		for g := range readers {
-			wg.Go(func() {
-				p := page()
-				for i := range each {
-					n, err := f.ReadAt(p, int64((g*each+i)%1024)*pageSize)
-					expect(t, n == pageSize && err == nil, "%v, %v", n, err)
-				}
-			})
-		}
-		wg.Wait()
+		tests.Together(readers, func(g int) {
+			p := page()
+			for i := range each {
+				n, err := f.ReadAt(p, int64((g*each+i)%1024)*pageSize)
+				expect(t, n == pageSize && err == nil, "%v, %v", n, err)
+			}
+		})
 		n := q.submissions.Load()
 		t.Logf("%s: %.2f rounds per operation", backend, float64(n)/(readers*each))
 		expect(t, n <= 2*readers*each, "%s: %d rounds for %d operations", backend, n, readers*each)

@@ -252,7 +252,7 @@ func TestSyncThatAllHaveLeftDoesNotStart(t *testing.T) {
 		cancel()
 	}
 	eventually(t, "nobody waits", func() bool { return f.refs.count.Load() == 0 })
-	e.syncs.drain()
+	e.syncs.drain(largestLane)
 	check(t, f.Sync())
 }
 
@@ -444,13 +444,9 @@ func TestSyncThatTheKernelTakesAloneDoesNotCount(t *testing.T) {
 func TestNoSignalInterruptsACall(t *testing.T) {
 	blocked := func() (mask uint64) {
 		status, err := os.ReadFile("/proc/thread-self/status")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require(t, err == nil, "%v", err)
 		_, rest, _ := strings.Cut(string(status), "SigBlk:")
-		if _, err := fmt.Sscanf(rest, "%x", &mask); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errorOf(fmt.Sscanf(rest, "%x", &mask)))
 		return mask
 	}
 	runtime.LockOSThread()
@@ -458,11 +454,9 @@ func TestNoSignalInterruptsACall(t *testing.T) {
 	before := blocked()
 	var during uint64
 	call := func() error { during = blocked(); return syscall.EIO }
-	if err := withoutSignals(call); err != syscall.EIO {
-		t.Fatal(err)
-	}
+	err := withoutSignals(call)
+	require(t, err == syscall.EIO, "%v", err)
 	const always = 1<<(syscall.SIGKILL-1) | 1<<(syscall.SIGSTOP-1)
-	if during|always != ^uint64(0) || blocked() != before {
-		t.Fatalf("blocked before %x, during the call %x, now %x", before, during, blocked())
-	}
+	require(t, during|always == ^uint64(0) && blocked() == before,
+		"blocked before %x, during the call %x, now %x", before, during, blocked())
 }

@@ -54,8 +54,7 @@ func TestUntornWritesAreWhole(t *testing.T) {
 			e := newOrSkip(t, o)
 			name := filepath.Join(dir, string(backend))
 			f := open(t, e, name, os.O_RDWR|os.O_CREATE|os.O_TRUNC|Direct)
-			unit, err := f.AtomicWriteUnit()
-			must(t, err)
+			unit := get(f.AtomicWriteUnit())(t)
 			require(t, unit.Min == pageSize && unit.Max > unit.Min && unit.MaxSegments == 1, "%+v",
 				unit)
 			for n := unit.Min; n <= unit.Max; n *= 2 {
@@ -113,8 +112,7 @@ func testUntornRefusals(t *testing.T, e *Engine, f *File, unit AtomicWriteUnit) 
 func TestUntornWritesAreRefused(t *testing.T) {
 	want := bytesOf(4 * pageSize)
 	each(t, func(t *testing.T, e *Engine, direct int) {
-		memory, err := os.MkdirTemp("/dev/shm", "ringway")
-		must(t, err)
+		memory := get(os.MkdirTemp("/dev/shm", "ringway"))(t)
 		defer os.RemoveAll(memory)
 		for _, dir := range []string{t.TempDir(), memory} {
 			name := filepath.Join(dir, "file")
@@ -144,24 +142,30 @@ func TestUntornWritesAreRefused(t *testing.T) {
 	wantError(t, "no file", errorOf(none.AtomicWriteUnit()), os.ErrInvalid)
 }
 
+// answerUntorn gives all untorn writes of a queue this result, and counts them.
+func answerUntorn(s *scripted, result int32) (count *int) {
+	count = new(int)
+	s.onResult(func(r *request) bool {
+		if r.flags&rwfAtomic != 0 {
+			r.result = result
+			*count++
+		}
+		return false
+	})
+	return count
+}
+
 // A kernel that makes a part of an untorn write is told on; nothing continues the write.
 func TestPartOfAnUntornWriteIsAnError(t *testing.T) {
 	for _, backend := range queueBackends {
 		e, s := scriptedEngine(t, Options{Backend: backend, AlwaysRing: true})
 		f := openIn(t, e, make([]byte, 4*pageSize), os.O_RDWR|Direct)
-		results := 0
-		s.onResult(func(r *request) bool {
-			if r.flags&rwfAtomic != 0 {
-				r.result = pageSize
-				results++
-			}
-			return false
-		})
+		results := answerUntorn(s, pageSize)
 		err := f.writeUntorn(alignedSlice(2*pageSize, pageSize), 0)
 		wantError(t, string(backend), err, syscall.EIO)
 		wantError(t, string(backend), err, ErrTorn)
-		expect(t, results == 1 && strings.Contains(err.Error(), "4096 of 8192 bytes"), "%v, %v",
-			results, err)
+		expect(t, *results == 1 && strings.Contains(err.Error(), "4096 of 8192 bytes"), "%v, %v",
+			*results, err)
 	}
 }
 
@@ -191,18 +195,11 @@ func TestUntornWriteOfBusyPages(t *testing.T) {
 	for _, backend := range queueBackends {
 		e, s := scriptedEngine(t, Options{Backend: backend, AlwaysRing: true})
 		f := open(t, e, filepath.Join(dir, string(backend)), os.O_RDWR|os.O_CREATE|Direct)
-		results := 0
-		s.onResult(func(r *request) bool {
-			if r.flags&rwfAtomic != 0 {
-				r.result = -int32(syscall.EAGAIN)
-				results++
-			}
-			return false
-		})
+		results := answerUntorn(s, -int32(syscall.EAGAIN))
 		p := alignedSlice(2*pageSize, pageSize)
 		copy(p, bytesOf(len(p)))
 		must(t, f.writeUntorn(p, 0)) // By a plain call in the end.
-		expect(t, results == maxRetries+1 && bytes.Equal(content(t, f), p), "%v, %v", backend,
-			results)
+		expect(t, *results == maxRetries+1 && bytes.Equal(content(t, f), p), "%v, %v", backend,
+			*results)
 	}
 }

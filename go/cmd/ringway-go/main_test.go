@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -19,7 +20,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ringway-io/ringway/go/internal/tests"
 )
+
+var must, require, expect = tests.Must, tests.Require, tests.Expect
+
+// get returns the value of a call, and fails the test on an error.
+func get[T any](value T, err error) func(testing.TB) T { return tests.Get(value, err) }
 
 // TestMain is the command itself in the processes that it starts.
 func TestMain(m *testing.M) {
@@ -44,30 +52,6 @@ func runCommandLine(t *testing.T, args ...string) (stdout, stderr string) {
 	return out.String(), errs.String()
 }
 
-// must fails the test, and ends it, on an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// require fails the test, and ends it, unless a condition holds.
-func require(t testing.TB, holds bool, format string, args ...any) {
-	t.Helper()
-	if !holds {
-		t.Fatalf(format, args...)
-	}
-}
-
-// expect fails the test unless a condition holds, and lets it go on.
-func expect(t testing.TB, holds bool, format string, args ...any) {
-	t.Helper()
-	if !holds {
-		t.Errorf(format, args...)
-	}
-}
-
 func checkEmpty(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -89,9 +73,9 @@ func TestBenchOnAScratchFile(t *testing.T) {
 		{ioCommit, 3}: {"ringway", "os-group"}, {ioNull, 9}: {"null-queue", "floor"},
 	}
 	if strings.Contains(out, "direct: omitted") {
-		delete(want, workload{ioDirect, 1})
-		delete(want, workload{ioDirect, 3})
-		delete(want, workload{ioNull, 9})
+		maps.DeleteFunc(want, func(w workload, _ []string) bool {
+			return w.IO == ioDirect || w.IO == ioNull
+		})
 	}
 	for _, text := range []string{"Linux ", "1 MiB", "removed afterwards", "ringway: backend"} {
 		expect(t, strings.Contains(out, text), "the output lacks %q", text)
@@ -118,30 +102,23 @@ func TestBenchOnAScratchFile(t *testing.T) {
 		expect(t, f["requests"] > 0 && f["p50 µs"] > 0 && f["p50 µs"] <= f["max µs"] &&
 			f["threads"] >= 1 && f["CPU s"] > 0, "%v", line)
 	}
-	rows := 0
+	wanted := map[[2]string]int{}
 	for w, names := range want {
 		for _, name := range names {
-			rows++
-			expect(t, turns[[2]string{w.String(), name}] == 2, "%d turns of %s in %v",
-				turns[[2]string{w.String(), name}], name, w)
+			wanted[[2]string{w.String(), name}] = 2
 		}
 	}
-	expect(t, len(turns) == rows, "more than these %d rows: %v", rows, turns)
-	if t.Failed() {
-		t.Log("\n" + out)
-	}
+	expect(t, maps.Equal(turns, wanted), "turns: %v, not %v\n%s", turns, wanted, out)
 }
 
 func TestBenchDoesNotChangeAnExistingFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "existing")
 	content := bytes.Repeat([]byte("data"), 8192)
 	must(t, os.WriteFile(name, content, 0o400))
-	before, err := os.Stat(name)
-	must(t, err)
+	before := get(os.Stat(name))(t)
 	out, _ := runCommandLine(t, "bench", name, "-direct", "2", "-cached", "2", "-commit", "2",
 		"-only", "ringway,os", "-runtime", "20ms", "-ramp", "1ms", "-repeat", "1")
-	after, err := os.Stat(name)
-	must(t, err)
+	after := get(os.Stat(name))(t)
 	now, err := os.ReadFile(name)
 	expect(t, err == nil && bytes.Equal(now, content) && after.ModTime().Equal(before.ModTime()),
 		"the file was changed: %v", err)
@@ -187,8 +164,7 @@ func TestMistakesAreReported(t *testing.T) {
 
 // The current run ends with the command, and nothing is left behind.
 func TestInterrupt(t *testing.T) {
-	self, err := os.Executable()
-	must(t, err)
+	self := get(os.Executable())(t)
 	dir := t.TempDir()
 	child := exec.Command(self, "bench", "-scratch", dir, "-size", "1m", "-direct", "", "-cached",
 		"1", "-only", "os", "-runtime", "1h")
@@ -199,13 +175,11 @@ func TestInterrupt(t *testing.T) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
 	defer signal.Stop(interrupts)
-	errs, err := child.StderrPipe()
-	must(t, err)
+	errs := get(child.StderrPipe())(t)
 	must(t, child.Start())
 	defer child.Process.Kill()
-	if line, err := bufio.NewReader(errs).ReadString('\n'); !strings.Contains(line, "preparing") {
-		t.Fatal(line, err)
-	}
+	line, err := bufio.NewReader(errs).ReadString('\n')
+	require(t, strings.Contains(line, "preparing"), "%v, %v", line, err)
 	run := ""
 	waitFor(t, "a run to start", func() bool {
 		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", child.Process.Pid))
@@ -218,10 +192,9 @@ func TestInterrupt(t *testing.T) {
 	must(t, child.Process.Signal(os.Interrupt))
 	_, _ = io.Copy(io.Discard, errs)
 	_ = child.Wait()
-	if status := child.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() ||
-		status.Signal() != syscall.SIGINT {
-		t.Errorf("the command ended with %v", child.ProcessState)
-	}
+	status := child.ProcessState.Sys().(syscall.WaitStatus)
+	expect(t, status.Signaled() && status.Signal() == syscall.SIGINT, "the command ended with %v",
+		child.ProcessState)
 	waitFor(t, "the run to end", func() bool {
 		status, err := os.ReadFile("/proc/" + run + "/stat")
 		return err != nil || strings.Contains(string(status), ") Z ")

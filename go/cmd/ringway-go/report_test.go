@@ -161,9 +161,8 @@ func TestRecords(t *testing.T) {
 	count := map[string]int{}
 	for line := range strings.Lines(out.String()) {
 		var record map[string]json.RawMessage
-		if err := json.Unmarshal([]byte(line), &record); err != nil || len(record) != 1 {
-			t.Fatal(line, err)
-		}
+		err := json.Unmarshal([]byte(line), &record)
+		require(t, err == nil && len(record) == 1, "%v, %v", line, err)
 		for kind, raw := range record {
 			var err error
 			switch count[kind]++; {
@@ -201,8 +200,7 @@ func TestFormats(t *testing.T) {
 
 func TestScratchFile(t *testing.T) {
 	dir := t.TempDir()
-	created, err := createScratch(dir, 1<<20+3*block)
-	must(t, err)
+	created := get(createScratch(dir, 1<<20+3*block))(t)
 	defer created.file.Close()
 	checkEmpty(t, dir)
 	info, err := created.file.Stat()

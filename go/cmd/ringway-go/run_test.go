@@ -29,8 +29,7 @@ func orderFor(w workload, name string, t *target) order {
 
 func scratch(t *testing.T, size int64) *target {
 	t.Helper()
-	created, err := createScratch(t.TempDir(), size)
-	must(t, err)
+	created := get(createScratch(t.TempDir(), size))(t)
 	t.Cleanup(func() { created.file.Close() })
 	return created
 }
@@ -53,7 +52,6 @@ func TestEveryContestantReads(t *testing.T) {
 		for _, kind := range c.kinds {
 			w := workload{kind, 9}
 			if (kind == ioDirect || kind == ioNull) && !file.direct {
-				t.Log("skipped: no direct I/O here")
 				continue
 			}
 			for _, fixed := range []bool{false, true} {
@@ -61,16 +59,12 @@ func TestEveryContestantReads(t *testing.T) {
 				o.FixedBuffers = fixed && c.name == "ringway"
 				got, failure, err := runChild(file.file, o)
 				wantCalls := c.name != "floor" && kind != ioCommit
-				switch {
-				case err != nil || failure != "" && !refusedHere(t, c, failure):
-					t.Errorf("%v, %s: %q, %v", w, c.name, failure, err)
-				case failure != "":
-				case got.Requests < 1 || (got.Calls != nil) != wantCalls:
-					t.Errorf("%v, %s: %+v", w, c.name, got)
-				case kind == ioBatch && got.Requests%9 != 0:
-					t.Errorf("%v, %s: %d blocks are not whole batches of 9", w, c.name,
-						got.Requests)
+				if failure != "" && refusedHere(t, c, failure) {
+					continue
 				}
+				expect(t, err == nil && failure == "" && got.Requests >= 1 &&
+					(got.Calls != nil) == wantCalls && (kind != ioBatch || got.Requests%9 == 0),
+					"%v, %s: %q, %v, %+v", w, c.name, failure, err, got)
 			}
 		}
 	}
@@ -78,9 +72,7 @@ func TestEveryContestantReads(t *testing.T) {
 
 func TestAFailedRunHasAReason(t *testing.T) {
 	file, wrong := scratch(t, 1<<20), scratch(t, 1<<20)
-	if _, err := wrong.file.WriteAt(make([]byte, 1<<20), 0); err != nil {
-		t.Fatal(err)
-	}
+	get(wrong.file.WriteAt(make([]byte, 1<<20), 0))(t)
 	beyond := orderFor(workload{ioCached, 1}, "os", file)
 	beyond.Blocks *= 1000 // Beyond the end of the file.
 	for _, run := range []struct {
@@ -137,14 +129,9 @@ func TestCommittedRecordsAreInTheFile(t *testing.T) {
 		}
 		file := scratch(t, 16*block)
 		got, failure, err := runChild(file.file, orderFor(workload{ioCommit, 4}, c.name, file))
-		if err != nil || failure != "" {
-			t.Errorf("%s: %q, %v", c.name, failure, err)
-			continue
-		}
+		require(t, err == nil && failure == "", "%s: %q, %v", c.name, failure, err)
 		content := make([]byte, 16*block)
-		if _, err := file.file.ReadAt(content, 0); err != nil {
-			t.Fatal(err)
-		}
+		get(file.file.ReadAt(content, 0))(t)
 		written := 0
 		for at := range 16 {
 			p := content[at*block:][:block]
@@ -206,12 +193,9 @@ func TestUsageIsThatOfTheWindow(t *testing.T) {
 }
 
 func TestAWindowStaysOpenForOneRequest(t *testing.T) {
-	got, _, err := measure(&noFile{}, 1, true, 0, time.Millisecond, func(int) (step, error) {
-		return func(bool) error {
-			time.Sleep(20 * time.Millisecond)
-			return nil
-		}, nil
-	})
+	slow := func(bool) error { time.Sleep(20 * time.Millisecond); return nil }
+	got, _, err := measure(&noFile{}, 1, true, 0, time.Millisecond,
+		func(int) (step, error) { return slow, nil })
 	expect(t, err == nil && got.Requests == 1 && got.Real >= time.Millisecond &&
 		got.Max >= 20*time.Millisecond, "%+v, %v", got, err)
 }

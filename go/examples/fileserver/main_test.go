@@ -24,16 +24,9 @@ import (
 	"time"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/internal/tests"
 	"github.com/ringway-io/ringway/go/ringway"
 )
-
-// must fails the test on an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // site creates a directory to serve.
 func site(t *testing.T) string {
@@ -47,10 +40,10 @@ func site(t *testing.T) string {
 		"unknown":               []byte("\x00\x01\x02"),
 	} {
 		name = filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
-		must(t, os.WriteFile(name, content, 0o600))
+		tests.Must(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		tests.Must(t, os.WriteFile(name, content, 0o600))
 	}
-	must(t, os.Symlink("large.bin", filepath.Join(dir, "link")))
+	tests.Must(t, os.Symlink("large.bin", filepath.Join(dir, "link")))
 	return dir
 }
 
@@ -80,7 +73,7 @@ func start(t *testing.T, args ...string) (url string, stop func()) {
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		must(t, <-ended)
+		tests.Must(t, <-ended)
 	})
 	t.Cleanup(stop)
 	return url, stop
@@ -145,10 +138,8 @@ func TestSameResponsesAsPackageOS(t *testing.T) {
 						for _, method := range []string{"GET", "HEAD", "POST"} {
 							got := response(method, url+path, header)
 							want := response(method, reference.URL+path, header)
-							if got != want {
-								t.Errorf("%s %s %v: %s; http.Dir: %s", method, path, header, got,
-									want)
-							}
+							tests.Expect(t, got == want, "%s %s %v: %s; http.Dir: %s", method,
+								path, header, got, want)
 						}
 					})
 				}
@@ -160,18 +151,15 @@ func TestSameResponsesAsPackageOS(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(file, nil, 0o600))
+	tests.Must(t, os.WriteFile(file, nil, 0o600))
 	_, stop := start(t, t.TempDir())
 	defer stop()
 	for _, args := range [][]string{{"/none"}, {file}, {"a", "b"}, {"-backend=smoke", "."},
 		{"-listen=nonsense", "."}, {"-what"}} {
-		if err := run(t.Context(), args, io.Discard); err == nil {
-			t.Error("no error for", args)
-		}
+		tests.Expect(t, run(t.Context(), args, io.Discard) != nil, "no error for %v", args)
 	}
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"-help"}, &out); !errors.Is(err, flag.ErrHelp) ||
-		!strings.Contains(out.String(), "usage: fileserver") {
-		t.Error(err, out.String())
-	}
+	err := run(t.Context(), []string{"-help"}, &out)
+	tests.Expect(t, errors.Is(err, flag.ErrHelp) &&
+		strings.Contains(out.String(), "usage: fileserver"), "%v: %s", err, &out)
 }

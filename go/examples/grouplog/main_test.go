@@ -16,13 +16,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/internal/tests"
 	"github.com/ringway-io/ringway/go/ringway"
 )
+
+var must, expect = tests.Must, tests.Expect
+
+// get returns the value of a call, and fails the test on an error.
+func get[T any](value T, err error) func(testing.TB) T { return tests.Get(value, err) }
 
 // TestMain is the command itself in child processes.
 func TestMain(m *testing.M) {
@@ -41,14 +46,6 @@ func command(args ...string) *exec.Cmd {
 	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), "RINGWAY_TEST_COMMAND=1")
 	return cmd
-}
-
-// must fails the test on an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 var backends = []ringway.Backend{ringway.BackendURing, ringway.BackendKAIO, ringway.BackendThreads}
@@ -87,9 +84,8 @@ func TestCommand(t *testing.T) {
 		found := list(t, name)
 		slices.Sort(printed)
 		slices.Sort(found)
-		if len(found) != 400 || !slices.Equal(printed, found) {
-			t.Errorf("%d records in the log, %d printed", len(found), len(printed))
-		}
+		expect(t, len(found) == 400 && slices.Equal(printed, found),
+			"%d records in the log, %d printed", len(found), len(printed))
 		if !strings.Contains(messages.String(), "found 200 records; appended 200 in ") {
 			t.Error(messages.String())
 		}
@@ -99,19 +95,14 @@ func TestCommand(t *testing.T) {
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{}, {"a", "b"}, {"-writers", "0", "a"}, {"-none"},
 		{"-list", "/none/none"}, {"/none/none"}, {"-backend", "smoke", "a"}} {
-		if err := run(args, io.Discard, io.Discard); err == nil {
-			t.Error("no error for", args)
-		}
+		expect(t, run(args, io.Discard, io.Discard) != nil, "no error for %v", args)
 	}
 	var messages bytes.Buffer
-	if err := run([]string{"-help"}, io.Discard, &messages); err == nil ||
-		!strings.Contains(messages.String(), "usage: grouplog") {
-		t.Error(err, messages.String())
-	}
-	if out, err := command("-none").CombinedOutput(); err == nil ||
-		!bytes.Contains(out, []byte("usage: grouplog")) {
-		t.Errorf("%s %v", out, err)
-	}
+	err := run([]string{"-help"}, io.Discard, &messages)
+	expect(t, err != nil && strings.Contains(messages.String(), "usage: grouplog"), "%v: %s", err,
+		&messages)
+	out, err := command("-none").CombinedOutput()
+	expect(t, err != nil && bytes.Contains(out, []byte("usage: grouplog")), "%v: %s", err, out)
 }
 
 // The process is killed while it writes. Every printed record is in the log.
@@ -121,8 +112,7 @@ func TestKilledWriterLosesNoRecord(t *testing.T) {
 		cmd := command("-v", "-backend", string(e.Backend()), "-writers", "50", "-records",
 			"1000000", name)
 		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		must(t, err)
+		out := get(cmd.StdoutPipe())(t)
 		must(t, cmd.Start())
 		var printed []string
 		for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -135,9 +125,7 @@ func TestKilledWriterLosesNoRecord(t *testing.T) {
 		}
 		found := list(t, name)
 		for _, record := range printed {
-			if !slices.Contains(found, record) {
-				t.Errorf("%s was acknowledged", record)
-			}
+			expect(t, slices.Contains(found, record), "%s was acknowledged", record)
 		}
 	})
 }
@@ -168,11 +156,9 @@ func TestTornLogIsTruncated(t *testing.T) {
 				j, err := open(e, name, func(record []byte) { seen = append(seen, string(record)) })
 				must(t, err)
 				must(t, errors.Join(j.append([]byte("next")), j.close()))
-				got, err := os.ReadFile(name)
-				if err != nil || !slices.Equal(seen, []string{"first", "second"}) ||
-					!bytes.Equal(got, slices.Concat(whole, record("next"))) {
-					t.Errorf("%q, %q, %v", seen, got, err)
-				}
+				got := get(os.ReadFile(name))(t)
+				expect(t, slices.Equal(seen, []string{"first", "second"}) &&
+					bytes.Equal(got, slices.Concat(whole, record("next"))), "%q, %q", seen, got)
 			})
 		})
 	}
@@ -181,28 +167,18 @@ func TestTornLogIsTruncated(t *testing.T) {
 // After a failed commit, all appends fail.
 func TestFailedCommitFailsAllAppends(t *testing.T) {
 	each(t, func(t *testing.T, e *ringway.Engine) {
-		full, err := e.OpenFile("/dev/full", os.O_RDWR, 0)
-		must(t, err)
+		full := get(e.OpenFile("/dev/full", os.O_RDWR, 0))(t)
 		j := &journal{file: full, entries: make(chan entry), ended: make(chan struct{})}
 		go j.run(0)
-		var wg sync.WaitGroup
-		for range 100 {
-			wg.Go(func() {
-				if err := j.append([]byte("lost")); !errors.Is(err, syscall.ENOSPC) {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
+		tests.Together(100, func(int) {
+			err := j.append([]byte("lost"))
+			expect(t, errors.Is(err, syscall.ENOSPC), "%v", err)
+		})
 		for _, n := range []int{0, maxRecord + 1} {
-			if err := j.append(make([]byte, n)); err == nil {
-				t.Error("append accepted a record of", n)
-			}
+			expect(t, j.append(make([]byte, n)) != nil, "append accepted a record of %d", n)
 		}
 		must(t, j.close())
 		late, again := j.append([]byte("late")), j.close()
-		if late != errClosed || again != errClosed {
-			t.Error(late, again)
-		}
+		expect(t, late == errClosed && again == errClosed, "%v, %v", late, again)
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/ringway-io/ringway/go/internal/skip"
+	"github.com/ringway-io/ringway/go/internal/tests"
 	"github.com/ringway-io/ringway/go/ringway"
 )
 
@@ -43,9 +44,7 @@ func TestSumsAreThoseOfAPlainLoop(t *testing.T) {
 			sum += uint64(content[i])
 		}
 		name := filepath.Join(dir, fmt.Sprint(size))
-		if err := os.WriteFile(name, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		tests.Must(t, os.WriteFile(name, content, 0o600))
 		names = append(names, name)
 		want += fmt.Sprintf("%d  %s\n", sum, name)
 	}
@@ -63,13 +62,12 @@ func TestSumsAreThoseOfAPlainLoop(t *testing.T) {
 			} {
 				var out, messages bytes.Buffer
 				args := append(append([]string{"-backend", string(backend)}, flags...), names...)
-				if err := run(args, &out, &messages); err != nil || out.String() != want {
-					t.Errorf("%v: %s %v; want:\n%s", args, out.String(), err, want)
-				}
+				err := run(args, &out, &messages)
+				tests.Expect(t, err == nil && out.String() == want, "%v: %s %v; want:\n%s", args,
+					&out, err, want)
 				explained := strings.Contains(messages.String(), "backend "+string(backend))
-				if explained != slices.Contains(flags, "-v") {
-					t.Errorf("%v: %s", args, messages.String())
-				}
+				tests.Expect(t, explained == slices.Contains(flags, "-v"), "%v: %s", args,
+					&messages)
 			}
 		})
 	}
@@ -78,20 +76,12 @@ func TestSumsAreThoseOfAPlainLoop(t *testing.T) {
 func TestErrors(t *testing.T) {
 	for _, args := range [][]string{{}, {"/none"}, {t.TempDir()}, {"-readers=0", "x"},
 		{"-block=0", "x"}, {"-backend=smoke", "x"}, {"-what"}} {
-		if err := run(args, io.Discard, io.Discard); err == nil {
-			t.Error("no error for", args)
-		}
+		tests.Expect(t, run(args, io.Discard, io.Discard) != nil, "no error for %v", args)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self, "/none")
+	cmd := exec.Command(tests.Get(os.Executable())(t), "/none")
 	cmd.Env = append(os.Environ(), "RINGWAY_TEST_COMMAND=1")
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 ||
-		!strings.Contains(string(out), "scan: open /none: no such file") {
-		t.Errorf("%s %v", out, err)
-	}
+	tests.Expect(t, errors.As(err, &exit) && exit.ExitCode() == 1 &&
+		strings.Contains(string(out), "scan: open /none: no such file"), "%s %v", out, err)
 }
