@@ -645,7 +645,9 @@ impl File {
                 let Ok((placement, mount)) = Placement::of(self.borrow(), traits.direct) else {
                     return Placement::default();
                 };
-                if let Some(mount) = mount {
+                // (Whoever has the descriptor may close it before this, and the number of its mount
+                // may then become another's.)
+                if let Some(mount) = mount.filter(|_| self.inner.owned) {
                     self.inner.mount.get_or_look_up(|| mount);
                 }
                 placement

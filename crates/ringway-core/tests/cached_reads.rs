@@ -59,6 +59,23 @@ fn files_in_memory_are_read_in_place() {
     assert_eq!(File::from(file).read_now(&mut hole, 0), None);
 }
 
+/// A try would read from the device.
+#[test]
+fn a_file_that_is_open_for_direct_io_is_not_read_in_place() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("file");
+    fs::write(&path, vec![7; 2 * PAGE]).unwrap();
+    let mut direct = OpenOptions::new();
+    let file = match direct.read(true).direct(true).open(&path) {
+        Ok(file) => file,
+        Err(error) => return skip(&format!("no direct I/O: {error}")),
+    };
+    let mut buffer = ringway_core::AlignedBuffer::new(PAGE, PAGE);
+    assert_eq!(file.read_now(&mut buffer, 0), None);
+    assert_eq!(file.read_some_now(&mut buffer, 0), None);
+    assert_eq!(file.read_some_now(&mut [], 0), Some(0), "nothing needs no device");
+}
+
 const PAGE: usize = 4096;
 const LEN: usize = 40 * PAGE + 100;
 

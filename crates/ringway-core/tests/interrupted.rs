@@ -115,28 +115,38 @@ fn a_sync_that_is_cancelled_still_returns_an_interrupted_write_back() {
         Ok(hostile) => hostile,
         Err(error) => return println!("skipped: {error}"),
     };
-    let pause = Duration::from_millis(100);
+    let limit = Duration::from_secs(1);
     for (kind, mut queue) in queues() {
-        for (number, limit) in [None, Some(pause)].into_iter().enumerate() {
+        for (number, limit) in [None, Some(limit)].into_iter().enumerate() {
             let name = format!("{kind}-{number}");
             let mut options = OpenOptions::new();
             options.write(true).create(true);
             let file = options.open(hostile.path().join(&name)).unwrap();
-            let rules = format!("{name} write delay 500\n{name} write fail 4 1");
+            let delay = if limit.is_some() { 3000 } else { 500 };
+            let rules = format!("{name} write delay {delay}\n{name} write fail 4 1");
             hostile.set(&rules).unwrap();
             queue.push(op::write(&file, b"lost".to_vec(), 0)).unwrap();
             assert_eq!(errno(&mut queue), Ok(4));
             let sync = op::fsync(&file);
+            let written = || hostile.count("write").unwrap().requests;
+            let before = written();
+            // What is chained behind a sync that was cancelled does not begin.
+            let next = op::write(&file, b"next".to_vec(), 0);
             let id = match limit {
-                Some(limit) => queue.push(sync.timeout(limit)),
-                None => queue.push(sync),
+                Some(limit) => queue.push(sync.timeout(limit)).unwrap(),
+                None => queue.push_chain([sync.continue_on_error(), next]).unwrap(),
             };
             queue.submit().unwrap();
-            std::thread::sleep(pause);
             if limit.is_none() {
-                queue.cancel(id.unwrap());
+                while written() == before {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                queue.cancel(id);
             }
             assert_eq!(errno(&mut queue), Err(libc::EINTR), "{name}");
+            if limit.is_none() {
+                assert_eq!(errno(&mut queue), Err(libc::ECANCELED), "{name}: behind the sync");
+            }
         }
     }
 }

@@ -94,7 +94,7 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 /// Every operation that ends does so within this time, on the slowest disk.
-const END_LIMIT: Duration = Duration::from_secs(10);
+const END_LIMIT: Duration = Duration::from_secs(60);
 /// The wait for operations that may never complete.
 const STALL_WAIT: Duration = Duration::from_millis(2);
 /// Bytes of a buffer of the arena.

@@ -8,7 +8,7 @@
 mod common;
 
 use common::process::{become_ordinary, in_child, is_root, refuse};
-use common::{BACKENDS, build_or_skip, in_fork, pipe, poll_once, skip};
+use common::{BACKENDS, build_or_skip, in_fork, pipe, poll_once, skip, wait_until_idle};
 use futures::executor::block_on;
 use ringway::fs::{DirBuilder, File, OpenOptions, Resolve};
 use ringway::{BackendKind, Engine, Position, SqPoll};
@@ -242,34 +242,35 @@ fn a_file_converts_to_a_std_file() {
 /// kernel's polling thread would keep those.
 #[test]
 fn given_up_privileges_stay_given_up() {
+    // (The child could not remove it.)
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
     in_child(
         "given_up_privileges_stay_given_up",
-        |_| {},
+        |command| _ = command.current_dir(dir.path()),
         || {
             if !is_root() {
                 return skip("only root has privileges to give up");
             }
-            let (dir, everybody) = (tempfile::tempdir().unwrap(), PermissionsExt::from_mode(0o777));
-            std::fs::set_permissions(dir.path(), everybody).unwrap();
-            let secret = dir.path().join("secret");
-            std::fs::write(&secret, b"secret").unwrap();
-            std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
+            let secret = "secret";
+            std::fs::write(secret, b"secret").unwrap();
+            std::fs::set_permissions(secret, PermissionsExt::from_mode(0o600)).unwrap();
             let polled = || Engine::builder().shards(1).sqpoll(SqPoll::new(Duration::from_secs(1)));
             let builders = [Engine::builder().shards(1), polled()];
             let engines = builders.map(|builder| builder.build().unwrap());
             // Some threads and workers exist before.
             for engine in &engines {
-                assert!(block_on(engine.fs().exists(&secret)).unwrap());
-                block_on(engine.open(&secret)).unwrap();
+                assert!(block_on(engine.fs().exists(secret)).unwrap());
+                block_on(engine.open(secret)).unwrap();
             }
             become_ordinary();
             for (number, engine) in engines.iter().enumerate() {
-                let error = block_on(engine.open(&secret)).unwrap_err();
+                let error = block_on(engine.open(secret)).unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{number}");
-                let own = dir.path().join(number.to_string());
+                let own = number.to_string();
                 block_on(engine.fs().write(&own, b"mine".to_vec())).unwrap();
                 assert_ne!(std::fs::metadata(own).unwrap().uid(), 0, "{number}");
-                let made = dir.path().join(format!("dir {number}"));
+                let made = format!("dir {number}");
                 block_on(engine.fs().create_dir(&made)).unwrap();
                 assert_ne!(std::fs::metadata(made).unwrap().uid(), 0, "{number}");
             }
@@ -336,9 +337,7 @@ fn nobody_may_read_what_a_copy_replaces() {
                 std::thread::sleep(Duration::from_millis(5));
             }
             drop(copy);
-            while engine.stats().counts.in_flight > 0 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_until_idle(engine);
             let mode = std::fs::metadata(&target)?.permissions().mode();
             let content = std::fs::read(&target)?;
             assert!(content != b"secret" || mode & 0o077 == 0, "{polls} polls: {mode:o}");

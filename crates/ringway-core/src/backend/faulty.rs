@@ -455,12 +455,12 @@ impl Backend for Faulty {
         self.inner.supports(job)
     }
 
-    /// None, whatever the inner backend supports: a fault must break a chain as the owner sees it,
-    /// not as the kernel does.
     fn push_would_enter(&self, entries: usize) -> bool {
         self.inner.push_would_enter(entries)
     }
 
+    /// None, whatever the inner backend supports: a fault must break a chain as the owner sees it,
+    /// not as the kernel does.
     fn chain_capacity(&self) -> usize {
         0
     }

@@ -25,6 +25,7 @@ pub(super) struct Answer<V> {
     pub until: u64,
 }
 
+#[derive(Debug)]
 pub(super) struct Answers<K, V>(Mutex<BTreeMap<K, Answer<V>>>);
 
 impl<K: Ord, V: Copy> Answers<K, V> {

@@ -21,6 +21,8 @@ pub(crate) struct Mount {
     /// It is an overlay each of whose files is in one layer.
     pub(super) has_whole_files: bool,
     id: MountId,
+    /// The block device that it names.
+    block: Answers<(), Option<DeviceNumber>>,
 }
 
 /// What identifies a mount.
@@ -54,7 +56,12 @@ impl Mount {
             };
             let has_whole_files =
                 found.file_system == OVERLAY && has_whole_files(&found.options, default);
-            failed.is_none().then_some(Self { file_system, has_whole_files, id })
+            failed.is_none().then_some(Self {
+                file_system,
+                has_whole_files,
+                id,
+                block: Answers::new(),
+            })
         });
         failed.map_or(Ok(found), Err)
     }
@@ -70,7 +77,6 @@ impl Mount {
     ///
     /// Errors: as for [`Mounts::of_this_thread`].
     pub(super) fn block_device(&self, fd: BorrowedFd<'_>) -> io::Result<Option<DeviceNumber>> {
-        static BLOCKS: Answers<MountId, Option<DeviceNumber>> = Answers::new();
         let now = now();
         let look_up = || {
             let id = match self.id {
@@ -82,7 +88,7 @@ impl Mount {
             let value = mount.and_then(|mount| block::number_of_path(&mount.source));
             Ok(Answer { value, until: now + MOMENT })
         };
-        BLOCKS.of(now, self.id, look_up).map(|answer| answer.value)
+        self.block.of(now, (), look_up).map(|answer| answer.value)
     }
 }
 
@@ -194,7 +200,8 @@ mod tests {
     use std::os::fd::AsFd;
 
     fn mount(id: MountId) -> Option<Mount> {
-        Some(Mount { file_system: by_name("ext4"), has_whole_files: false, id })
+        let block = Answers::new();
+        Some(Mount { file_system: by_name("ext4"), has_whole_files: false, id, block })
     }
 
     #[test]

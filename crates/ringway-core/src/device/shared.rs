@@ -139,12 +139,14 @@ impl Device {
             return known;
         }
         let until = |lasts: bool| if lasts { FOR_EVER } else { now + MOMENT };
+        // What cannot be read any more is as it was.
+        let last = self.whole_pages.last();
         let holder = holder();
         let look_up = || {
             let value = match block::takes_whole_pages(major, minor) {
                 Err(error) if is_transient(&error) => return Err(error),
                 Err(error) => {
-                    let required = block::assumed_whole_pages(&error);
+                    let required = last.unwrap_or_else(|| block::assumed_whole_pages(&error));
                     WholePages { required, may_change: true }
                 }
                 Ok(found) => found,
@@ -152,7 +154,7 @@ impl Device {
             Ok(Answer { value, until: until(!value.may_change && holder.is_some()) })
         };
         let found = ANSWERS.of(now, (holder, self.number), look_up);
-        let unknown = WholePages { required: true, may_change: true };
+        let unknown = WholePages { required: last.unwrap_or(true), may_change: true };
         let WholePages { required, may_change } = found.map_or(unknown, |answer| answer.value);
         // (While a file is open, no other device has its number.)
         self.whole_pages.set(Answer { value: required, until: until(!may_change) });
@@ -174,6 +176,12 @@ impl KnownPages {
     fn get(&self, now: u64) -> Option<bool> {
         let word = self.0.load(Ordering::Relaxed);
         (now | 1 < word | 1).then_some(word & 1 != 0)
+    }
+
+    /// The answer that was given last.
+    fn last(&self) -> Option<bool> {
+        let word = self.0.load(Ordering::Relaxed);
+        (word != 0).then_some(word & 1 != 0)
     }
 
     fn set(&self, answer: Answer<bool>) {
@@ -276,9 +284,10 @@ mod tests {
     #[test]
     fn whole_pages_are_known_for_a_while() {
         let known = KnownPages::default();
-        assert_eq!(known.get(0), None);
+        assert_eq!((known.get(0), known.last()), (None, None));
         for value in [false, true] {
             known.set(Answer { value, until: 100 });
+            assert_eq!(known.last(), Some(value));
             assert_eq!((known.get(98), known.get(100), known.get(101)), (Some(value), None, None));
             known.set(Answer { value, until: FOR_EVER });
             assert_eq!(known.get(FOR_EVER >> 1), Some(value));

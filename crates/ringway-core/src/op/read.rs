@@ -215,10 +215,10 @@ impl File {
     /// ```
     pub fn read_some_now(&self, bytes: &mut [u8], position: impl Into<Position>) -> Option<usize> {
         let (buf, len, offset) = (bytes.as_mut_ptr(), bytes.len(), position.into().raw());
-        let call = self.call_for_now(RwFlags::NONE)?;
         if len == 0 {
             return Some(0);
         }
+        let call = self.call_for_now(RwFlags::NONE)?;
         // The read ends before this call returns, and until then nothing else uses the memory.
         let raw = Read { fd: self.fd(), buf, len, offset, flags: RwFlags::NONE };
         loop {
@@ -231,8 +231,9 @@ impl File {
 
     /// The call that reads with these flags without waiting.
     fn call_for_now(&self, flags: RwFlags) -> Option<CachedReadCall> {
-        // (A try on a stream could take bytes, and they would be lost.)
-        let call = self.cached_reads().filter(|_| self.is_storage())?;
+        // (A try on a stream could take bytes, and they would be lost. One on a file that is open
+        // for direct I/O would read from the device.)
+        let call = self.cached_reads().filter(|_| self.is_storage() && !self.is_direct())?;
         // With flags, the file system is asked whether it supports them.
         Some(if flags == RwFlags::NONE { call } else { CachedReadCall::Nowait })
     }

@@ -360,8 +360,7 @@ impl<T: Default> Table<T> {
         let drain = flight.operation.drain;
         // A cancel ends the whole chain: the chain may wait behind a barrier, or an earlier
         // operation of it may still run.
-        let cancelled = flight.cancel_cause == CancelCause::Cancelled
-            && flight.result == -i64::from(libc::ECANCELED);
+        let cancelled = flight.cancel_cause == CancelCause::Cancelled && flight.result < 0;
         let always = flight.operation.continue_on_error && !cancelled;
         let is_active = std::mem::take(&mut flight.is_active);
         let counted_resubmittable = std::mem::take(&mut flight.counted_resubmittable);

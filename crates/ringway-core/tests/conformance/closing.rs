@@ -155,7 +155,8 @@ pub fn drop_waits_no_longer_than_close_wait(world: &World) {
     std::thread::sleep(5 * MS);
     let begin = Instant::now();
     drop(queue);
-    assert!(begin.elapsed() < LONG / 2, "{:?}", begin.elapsed());
+    // (The default is 5 s.)
+    assert!(begin.elapsed() < 4500 * MS, "{:?}", begin.elapsed());
     // Lets the blocked thread go, if there still is one.
     drop(std::fs::File::options().read(true).write(true).open(&path).unwrap());
 }

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 /// Reasons for skips that are allowed if `CI` is set.
 const EXPECTED_SKIPS: &[&str] = &[
     "only root may mount",
-    "only root may set a sysctl",
     "only root may make a PID namespace",
     "a kernel before 6.16 has no untorn writes on XFS",
     "processors",

@@ -305,7 +305,7 @@ impl Blocked {
 
     /// Zero if the thread has waited for the disk with its code or memory.
     pub fn time(&self) -> Duration {
-        let time = self.begun.elapsed().saturating_sub(Self::ran() - self.ran);
+        let time = self.begun.elapsed().saturating_sub(Self::ran().saturating_sub(self.ran));
         if Self::faults() == self.faults { time } else { Duration::ZERO }
     }
 
