@@ -346,6 +346,7 @@ func TestNegativeArgumentsAreNamed(t *testing.T) {
 	wantError(t, "NewFile of a closed file", errorOf(e.NewFile(closed)), os.ErrClosed)
 }
 
+// The errors of a closed file name the operation by the words of package os.
 func TestOperationsOfAClosedFile(t *testing.T) {
 	f, err := Create(filepath.Join(t.TempDir(), "file"))
 	must(t, err)

@@ -257,7 +257,11 @@ func (f *File) detachBatch(ctx context.Context, op opcode, batch []Transfer,
 	buffer, err := f.engine.borrow(size)
 	if err != nil {
 		f.failRest(op, batch, err)
-		return firstError(batch)
+		// (A batch of nothing may have a sync behind it.)
+		if first := firstError(batch); first != nil || op == opRead {
+			return first
+		}
+		return err
 	}
 	pooled, rest := make([]Transfer, len(batch)), buffer.memory
 	for i := range batch {

@@ -44,6 +44,8 @@ type File struct {
 	//lint:ignore U1000 Systems without rings do not use it.
 	waits atomic.Pointer[waits] // After lookUpWaits.
 	//lint:ignore U1000 Systems without rings do not use it.
+	waitsOnce sync.Once
+	//lint:ignore U1000 Systems without rings do not use it.
 	accessTime accessTime
 }
 

@@ -228,6 +228,7 @@ func TestErrorsAreThoseOfPackageOS(t *testing.T) {
 		var path *fs.PathError
 		require(t, errors.As(err, &path) && path.Op == "write" && path.Path == f.Name() &&
 			path.Err == error(notWritable), "%#v", err)
+		wantError(t, "a write of nothing", errorOf(f.Write(nil)), notWritable)
 		appending := open(t, e, f.Name(), os.O_WRONLY|os.O_APPEND)
 		_, err = appending.WriteAt([]byte("x"), 0)
 		expect(t, err != nil, "WriteAt works on a file that is open for appending")

@@ -93,7 +93,6 @@ func (f *File) lookUpFacts() (facts facts) {
 		}
 	}
 	stat := f.statFileSystem()
-	f.waits.Store(f.waitsOf(&stat))
 	system, known := fileSystems()[int64(uint32(stat.Type))]
 	if !known {
 		return facts
@@ -101,11 +100,7 @@ func (f *File) lookUpFacts() (facts facts) {
 	facts.placement = system.place(f.direct, reported, func() bool { return isNocow(f.fd) })
 	if facts.allows(f.engine.backend) {
 		facts.queue = blockQueueOf(f.fd)
-		if system.magic == ext4Magic && hasManyBlocks(f.fd) &&
-			f.engine.calls.begin(background) == nil {
-			readExtents(f.fd)
-			f.engine.calls.end()
-		}
+		f.lookUpWaits() // And the list of extents.
 	}
 	if facts.ring && f.direct && system.alignment != "-" {
 		facts.exact = true

@@ -126,7 +126,9 @@ func (f *File) readPooled(ctx context.Context, buffer *Buffer, off int64) (*Buff
 
 // fillBuffer fills a buffer, or releases it, while the caller waits.
 func (f *File) fillBuffer(ctx context.Context, buffer *Buffer, off int64) (*Buffer, error) {
-	f.prepareTries()
+	if ctx.Done() != nil {
+		f.prepareTries()
+	}
 	n, err := f.readAt(ctx, buffer.p, off)
 	if err != nil && err != io.EOF {
 		buffer.Release()

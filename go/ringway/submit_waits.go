@@ -36,10 +36,16 @@ func (f *File) lookUpWaits() *waits {
 	if w := f.waits.Load(); w != nil {
 		return w
 	}
-	stat := f.statFileSystem()
-	w := f.waitsOf(&stat)
-	f.waits.Store(w)
-	return w
+	f.waitsOnce.Do(func() {
+		stat := f.statFileSystem()
+		w := f.waitsOf(&stat)
+		if w.journal && hasManyBlocks(f.fd) && f.engine.calls.begin(background) == nil {
+			readExtents(f.fd)
+			f.engine.calls.end()
+		}
+		f.waits.Store(w)
+	})
+	return f.waits.Load()
 }
 
 // waitsOf returns the waits of a file on a file system.
@@ -114,7 +120,7 @@ var started = time.Now()
 // isDue asks the kernel, or returns what it has said a moment ago. What is not known is due.
 func (a *accessTime) isDue(fd int) bool {
 	now, asked := int64(time.Since(started)), a.asked.Load()
-	due := a.due.Load() || a.seen.Load() != a.writes.Load()+1
+	due := a.seen.Load() != a.writes.Load()+1 || a.due.Load()
 	if !due && now-asked < accessTick && asked != 0 || !a.mu.TryLock() {
 		return due
 	}

@@ -370,6 +370,7 @@ func TestDiscardedBufferIsReleased(t *testing.T) {
 	eventually(t, "the buffers are released", func() bool { return borrowedBlocks() == before })
 }
 
+// A negative length panics, and takes nothing from the pool.
 func TestNegativeLength(t *testing.T) {
 	before := borrowedBlocks()
 	defer func() {
@@ -385,6 +386,8 @@ func borrowedBlocks() int {
 	return pooled.borrowed
 }
 
+// Where the system has no memory for another region, an arena hands out what it has, and no block
+// twice.
 func TestArenaWithoutMemory(t *testing.T) {
 	var all [][]byte
 	a := new(arena)
@@ -418,6 +421,8 @@ func TestArenaWithoutMemory(t *testing.T) {
 	}
 }
 
+// Without memory for pooled buffers, methods fail with ENOMEM, and hold neither the descriptor nor
+// a slot afterwards. NewBuffer panics.
 func TestNoMemoryIsAnError(t *testing.T) {
 	each(t, func(t *testing.T, e *Engine, direct int) {
 		f := openIn(t, e, make([]byte, 4*pageSize), os.O_RDWR|direct)
