@@ -48,23 +48,6 @@ let sync_forever path over =
   in
   go 0
 
-(* The longest time in which the loop has not run while [f] works. *)
-let pause_of f =
-  let longest = ref 0. and ended = ref false in
-  let rec tick last =
-    if !ended then Lwt.return_unit
-    else
-      let* () = Lwt_unix.sleep 0.01 in
-      let now = Unix.gettimeofday () in
-      longest := Float.max !longest (now -. last);
-      tick now
-  in
-  let ticking = tick (Unix.gettimeofday ()) in
-  let* () = f () in
-  ended := true;
-  let* () = ticking in
-  Lwt.return !longest
-
 (* Ways to read the first byte. *)
 let reads path =
   let byte = Bytes.create 1 in
@@ -101,7 +84,7 @@ let does_not_wait hostile disk () =
         let* (_ : int) = read () in
         rounds (n - 1)
     in
-    let* longest = pause_of (fun () -> rounds 4) in
+    let* longest = Pause.longest (fun () -> rounds 4) in
     Printf.printf "%s: %.3f s\n%!" name longest;
     Lwt.return (name, longest)
   in
@@ -131,7 +114,8 @@ let own_mounts () =
 
 let () =
   if own_mounts () then
-    Way.run "disk"
+    (* Slow writes take most of the time. *)
+    Way.run ~limit:600 "disk"
       [
         ( "cached reads while the journal commits",
           fun () -> with_disk (fun hostile disk -> Way.lwt (does_not_wait hostile disk) ()) );
