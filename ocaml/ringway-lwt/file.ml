@@ -150,12 +150,12 @@ let read_ranges t ranges =
 (* ---- Other operations ----------------------------------------------------------------------- *)
 
 (* [operation] may raise Invalid_argument for a negative number. *)
-let run name t operation finish =
+let run ?on_end name t operation finish =
   if Handle.is_closed t then error EBADF name
   else
     match operation (Handle.descriptor t) with
     | exception Invalid_argument _ -> error EINVAL name
-    | operation -> Handle.run t name operation finish
+    | operation -> Handle.run t ?on_end name operation finish
 
 let lseek t offset whence =
   if Handle.is_closed t then error EBADF "lseek"
@@ -169,10 +169,14 @@ let sync name t ~full =
 let fsync t = sync "fsync" t ~full:true
 let fdatasync t = sync "fdatasync" t ~full:false
 
-let truncate t length = run "ftruncate" t (fun fd -> Operation.ftruncate fd length) ignore
+(* Operations that change the time of the last modification. *)
+let change name t operation =
+  run ~on_end:(fun () -> Handle.note_written t) name t operation ignore
+
+let truncate t length = change "ftruncate" t (fun fd -> Operation.ftruncate fd length)
 
 let allocate t ~pos ~len =
-  run "fallocate" t (fun fd -> Operation.fallocate fd ~mode:0 ~off:pos ~len) ignore
+  change "fallocate" t (fun fd -> Operation.fallocate fd ~mode:0 ~off:pos ~len)
 
 type advice = Normal | Random | Sequential | Will_need | Dont_need | No_reuse
 

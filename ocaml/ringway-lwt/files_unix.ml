@@ -170,7 +170,10 @@ let truncate_to lwt_truncate ch length small =
   | None -> lwt_truncate ch length
   | Some _ when small < 0 -> Lwt.fail (Unix.Unix_error (EINVAL, "ftruncate", ""))
   | Some handle ->
-      Handle.run handle "ftruncate" (Operation.ftruncate (Handle.descriptor handle) small) ignore
+      Handle.run handle "ftruncate"
+        ~on_end:(fun () -> Handle.note_written handle)
+        (Operation.ftruncate (Handle.descriptor handle) small)
+        ignore
 
 let ftruncate ch length = truncate_to Lwt_unix.ftruncate ch length length
 

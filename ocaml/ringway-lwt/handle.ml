@@ -114,8 +114,8 @@ let descriptor t = t.fd
 let is_closed t = t.closed
 let is_seekable t = t.seekable
 let is_idle t = t.users = 0
-let is_cached t = Option.is_some t.page_cache
 let share t = t.alone <- -1
+let note_written t = Option.iter Page_cache.note_written t.page_cache
 
 (* A finaliser may change it while the next value is allocated. *)
 let rec change_cancels t change =
@@ -299,19 +299,19 @@ let read t ~name ~exact memory off len ~pos =
 let write t ~name ~exact memory off len ~pos =
   explained t "write" memory len ~pos
   @@
-  let written n =
-    Option.iter Page_cache.note_written t.page_cache;
-    n
-  in
   match memory with
   | Bigarray buffer ->
       let operation = flags t exact (Operation.write t.fd buffer ~off ~len ~pos) in
-      run_at t t.writes ~pos name operation written
+      run_at t t.writes ~on_end:(fun () -> note_written t) ~pos name operation Fun.id
   | Bytes bytes ->
       let buffer = Buffer_pool.take len in
       Buffer.blit_from_bytes bytes off buffer 0 len;
       let operation = flags t exact (Operation.write t.fd buffer ~off:0 ~len ~pos) in
-      run_at t t.writes ~on_end:(fun () -> Buffer_pool.give buffer) ~pos name operation written
+      run_at t t.writes
+        ~on_end:(fun () ->
+          note_written t;
+          Buffer_pool.give buffer)
+        ~pos name operation Fun.id
 
 let seek t offset whence =
   let turns = if t.seekable then t.reads else { last = Lwt.return_unit } in

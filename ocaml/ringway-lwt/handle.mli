@@ -11,8 +11,8 @@ type memory = Bigarray of Ringway.Buffer.t | Bytes of Bytes.t
 val create : ?dont_cache:bool -> ?alone:bool -> Unix.file_descr -> t
 (** With [dont_cache] (default [false]), transfers leave no pages in the page cache, and go through
     the queue. With [alone] (default [false]), nobody else has the open file until {!share} or a
-    fork. Makes three system calls that do not block: [preadv(2)] of no bytes, [fcntl(2)] and
-    [statx(2)]. *)
+    fork. Makes a few system calls that do not block: [statx(2)], [fcntl(2)], and [preadv(2)] of
+    no bytes or [lseek(2)]. *)
 
 val share : t -> unit
 (** From now on, others may have the open file, and wait at its current position: for a server, for
@@ -39,10 +39,9 @@ val read : t -> name:string -> exact:bool -> memory -> int -> int -> pos:int -> 
 
 val write : t -> name:string -> exact:bool -> memory -> int -> int -> pos:int -> int Lwt.t
 
-val is_cached : t -> bool
-(** Can {!Ringway.Page_cache} have the data of this file, and be read without waiting? Not of files
-    open for direct I/O or with [dont_cache], of those without a position, and of those that are not
-    {!Descriptor.is_local}. *)
+val note_written : t -> unit
+(** {!Ringway.Page_cache.note_written}. {!write} calls it. Call it after other operations that
+    change the time of the last modification. *)
 
 (** {1 Other operations} *)
 

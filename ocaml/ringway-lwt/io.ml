@@ -80,7 +80,7 @@ let rec write_file file buffer off len =
           (Operation.write file.fd buffer ~off ~len ~pos:Operation.current_position)
           ~bytes:len;
         write_file file buffer off len
-    | Some result when result > 0 ->
+    | Some result when result > 0 || (result = 0 && len = 0) ->
         (* Also of a write that was cancelled: the data of the channel begins with the same
            bytes. *)
         file.result <- None;

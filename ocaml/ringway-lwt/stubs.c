@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
 
 intnat ringway_lwt_now(value unit)
 {
@@ -89,6 +90,21 @@ value ringway_lwt_this_thread_byte(value unit)
    program, report none of it. */
 #define LOCAL (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND | STATX_ATTR_NODUMP)
 
+/* The mode of an open file, -1 for an error; and whether it is on a file system of this machine. */
+static int mode_of(int fd, int *local)
+{
+	struct statx known;
+	struct stat all;
+
+	*local = 0;
+	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &known) == 0) {
+		*local = (known.stx_attributes_mask & LOCAL) == LOCAL;
+		return known.stx_mode;
+	}
+	/* A filter of system calls refuses statx(2). */
+	return fstat(fd, &all) == 0 ? (int)all.st_mode : -1;
+}
+
 /*
  * What a descriptor is: 2 for a regular file, a directory, a block device or a symbolic link, 1 for
  * one on a file system that may have to ask a server for the size of a file before it reads from
@@ -98,20 +114,14 @@ value ringway_lwt_this_thread_byte(value unit)
  */
 value ringway_lwt_kind(value fd)
 {
-	struct statx known;
-	struct stat all;
-	unsigned mode;
-	int kind = 1;
+	int local;
+	int mode = mode_of(Int_val(fd), &local);
 
-	if (statx(Int_val(fd), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &known) == 0) {
-		mode = known.stx_mode;
-		kind += (known.stx_attributes_mask & LOCAL) == LOCAL;
-	} else if (fstat(Int_val(fd), &all) == 0) { /* a filter of system calls refuses statx(2) */
-		mode = all.st_mode;
-	} else {
+	if (mode < 0)
 		return Val_int(-1);
-	}
-	return Val_int(S_ISREG(mode) || S_ISDIR(mode) || S_ISBLK(mode) || S_ISLNK(mode) ? kind : 0);
+	if (S_ISREG(mode) || S_ISDIR(mode) || S_ISBLK(mode) || S_ISLNK(mode))
+		return Val_int(1 + local);
+	return Val_int(0);
 }
 
 /* Is the file open for direct I/O? */
@@ -123,14 +133,24 @@ value ringway_lwt_is_direct(value fd)
 }
 
 /*
- * Does an open file have a position? Unlike lseek(2), a read of nothing at an offset does not wait
- * for whoever reads or writes at that position: it ends before, with EBADF if the descriptor is
- * open for writing only, or for nothing.
+ * Does an open file have a position?
+ *
+ * A regular file, a directory or a block device is asked with a read of nothing at an offset.
+ * Unlike lseek(2), it does not wait for whoever reads or writes at the position, or discards blocks
+ * of the device: it ends before, with EBADF if the descriptor is open for writing only, or for
+ * nothing.
+ *
+ * Some character devices without a position, such as /dev/kmsg, accept that read. The kernel has no
+ * lock for the position of anything else than regular files and directories, so lseek(2) does not
+ * wait there.
  */
 value ringway_lwt_has_position(value fd)
 {
-	int flags;
+	int flags, local;
+	int mode = mode_of(Int_val(fd), &local);
 
+	if (!S_ISREG(mode) && !S_ISDIR(mode) && !S_ISBLK(mode))
+		return Val_bool(lseek(Int_val(fd), 0, SEEK_CUR) >= 0 || errno == EOVERFLOW);
 	if (preadv(Int_val(fd), NULL, 0, 0) >= 0)
 		return Val_true;
 	if (errno != EBADF)

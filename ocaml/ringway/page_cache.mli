@@ -1,5 +1,6 @@
-(** Reads from the page cache only, without a queue: [preadv2(2)] with [RWF_NOWAIT] (Linux 4.14).
-    They wait neither for a device nor for a journal. *)
+(** Reads from the page cache only, without a queue. They wait neither for a device nor for a
+    journal: they are [preadv2(2)] with [RWF_NOWAIT] (Linux 4.14), and on tmpfs without swap space,
+    where all data is in memory, plain reads. *)
 
 type t
 (** What is known of an open file. *)
@@ -18,11 +19,12 @@ val read : t -> Buffer.t -> off:int -> len:int -> pos:int -> int
     is not cached, or the file cannot be read this way or at all, or the read may wait: on ext4, the
     first read after a write changes the access time, which waits for a commit of the journal. On
     kernels 5.9 and 5.10, which do not tell the end of the file from what is not cached, the end
-    needs a queue too.
+    needs a queue too, except on tmpfs without swap space.
 
-    Makes one or two system calls as a rule, copies at about 10 GB/s with the runtime lock held, and
-    allocates nothing. At the current position it waits, with the runtime lock, while somebody else
-    who has the same open file reads or writes there: try that only if nobody else has it.
+    The first read of a value makes several system calls to look up the file system, and later ones
+    make one or two as a rule. Copies at about 10 GB/s with the runtime lock held, and allocates
+    nothing in OCaml's heap. At the current position it waits, with the runtime lock, while somebody
+    else who has the same open file reads or writes there: try that only if nobody else has it.
 
     @raise Invalid_argument if the range is outside of the buffer. *)
 

@@ -78,7 +78,7 @@ int main(void)
 	SAME(ringway_read_now(file, bytes, 1, UINT64_MAX - 1), -EAGAIN);
 
 	/* The first read after a write changes the access time, which may wait. */
-	if (changes_access_times(fd)) {
+	if (first == 10 && changes_access_times(fd)) {
 		SAME(ringway_read_now(file, bytes, 10, 0), 10);
 		NEED(pwrite(fd, "", 1, SIZE - 1) == 1);
 		ringway_note_written(file);

@@ -48,23 +48,6 @@ let sync_forever path over =
   in
   go 0
 
-(* The longest time in which the loop has not run while [f] works. *)
-let pause_of f =
-  let longest = ref 0. and ended = ref false in
-  let rec tick last =
-    if !ended then Lwt.return_unit
-    else
-      let* () = Lwt_unix.sleep 0.01 in
-      let now = Unix.gettimeofday () in
-      longest := Float.max !longest (now -. last);
-      tick now
-  in
-  let ticking = tick (Unix.gettimeofday ()) in
-  let* () = f () in
-  ended := true;
-  let* () = ticking in
-  Lwt.return !longest
-
 (* Ways to read the first byte. *)
 let reads path =
   let byte = Bytes.create 1 in
@@ -101,7 +84,7 @@ let does_not_wait hostile disk () =
         let* (_ : int) = read () in
         rounds (n - 1)
     in
-    let* longest = pause_of (fun () -> rounds 4) in
+    let* longest = Pause.longest (fun () -> rounds 4) in
     Printf.printf "%s: %.3f s\n%!" name longest;
     Lwt.return (name, longest)
   in
@@ -115,6 +98,69 @@ let does_not_wait hostile disk () =
       Alcotest.(check bool) (name ^ ": the loop goes on") true (longest < longest_pause))
     measured;
   File.close writer
+
+(* Longer than each read of a file finds out whether it was changed. *)
+let unwatched = 1.1
+
+(* The read after a change has to change the access time, so it goes through the queue: also if it
+   follows so soon that the kernel's clock has not moved since the read before. *)
+let changes_are_noted _ disk () =
+  let path = Filename.concat disk "noted" in
+  let* file = File.openfile path [ O_RDWR; O_CREAT ] 0o600 in
+  let* fd = Ringway_lwt.Unix.openfile path [ O_RDWR; O_CLOEXEC ] 0 in
+  let* () = File.write_exactly_string file (String.make 8192 'a') 0 8192 in
+  let byte = Bytes.create 1 in
+  let from_file () = File.pread_bytes file byte ~pos:0 0 1 in
+  let from_unix () = Ringway_lwt.Unix.pread fd byte ~file_offset:0 0 1 in
+  let is_noted name read change =
+    let* () = Lwt_unix.sleep 0.02 in
+    let* (_ : int) = read () in
+    (* This one finds the new access time. *)
+    let* () = Lwt_unix.sleep 0.02 in
+    let* (_ : int) = read () in
+    let* () = Lwt_unix.sleep unwatched in
+    let at_once = read () in
+    Alcotest.(check bool) (name ^ ": cached") true (Lwt.state at_once = Lwt.Return 1);
+    let* () = change () in
+    let next = read () in
+    Alcotest.(check bool) (name ^ ": noted") true (Lwt.is_sleeping next);
+    Lwt.map ignore next
+  in
+  let rec until_idle () =
+    let dispatcher = Dispatcher.current () in
+    if Dispatcher.in_flight dispatcher = 0 || Dispatcher.has_only_polls dispatcher then
+      Lwt.return_unit
+    else Lwt.pause () >>= until_idle
+  in
+  (* Its promise is rejected after it was performed, before its result is seen. *)
+  let cancelled () =
+    let size () = (Unix.stat path).st_size in
+    let before = size () in
+    let write = File.pwrite_string file "b" ~pos:before 0 1 in
+    let rec until_performed () =
+      if Lwt.is_sleeping write && size () = before then begin
+        let* () = Lwt.pause () in
+        Unix.sleepf 0.0001;
+        until_performed ()
+      end
+      else Lwt.return_unit
+    in
+    let* () = until_performed () in
+    Lwt.cancel write;
+    let* () = Lwt.catch (fun () -> write >|= ignore) (fun _ -> Lwt.return_unit) in
+    until_idle ()
+  in
+  let* () =
+    is_noted "write" from_file (fun () -> File.pwrite_string file "b" ~pos:0 0 1 >|= ignore)
+  in
+  let* () = is_noted "truncate" from_file (fun () -> File.truncate file 4096) in
+  let* () = is_noted "allocate" from_file (fun () -> File.allocate file ~pos:0 ~len:16_384) in
+  let* () =
+    is_noted "ftruncate" from_unix (fun () -> Ringway_lwt.Unix.ftruncate fd 8192)
+  in
+  let* () = is_noted "cancelled write" from_file cancelled in
+  let* () = Ringway_lwt.Unix.close fd in
+  File.close file
 
 (* What is mounted here ends with this process, however it ends: programs that look at all mounts
    would wait for a disk without its server. *)
@@ -131,9 +177,12 @@ let own_mounts () =
 
 let () =
   if own_mounts () then
-    Way.run "disk"
+    (* Slow writes take most of the time. *)
+    Way.run ~limit:600 "disk"
       [
         ( "cached reads while the journal commits",
           fun () -> with_disk (fun hostile disk -> Way.lwt (does_not_wait hostile disk) ()) );
+        ( "changes are noted",
+          fun () -> with_disk (fun hostile disk -> Way.lwt (changes_are_noted hostile disk) ()) );
       ]
   else Way.skip "no mount namespace of our own"

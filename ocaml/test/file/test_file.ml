@@ -579,6 +579,37 @@ let closed_while_waiting () =
   Unix.close keep;
   Lwt.return_unit
 
+(* A device without a position, though it accepts a read of nothing at an offset. *)
+let device_without_position () =
+  match Unix.openfile "/dev/kmsg" [ O_RDONLY; O_CLOEXEC ] 0 with
+  | exception Unix.Unix_error _ ->
+      Way.skip "no /dev/kmsg";
+      Lwt.return_unit
+  | fd ->
+      (* After the last message. *)
+      ignore (Unix.lseek fd 0 SEEK_END);
+      let file = File.of_unix_file_descr fd in
+      let bytes = Bytes.create 8192 in
+      let espipe = unix_error ESPIPE "pread" "" in
+      let* () = fails espipe (unit (File.pread_bytes file bytes ~pos:0 0 1)) in
+      if Way.is "kaio" || Way.is "threads" then
+        (* A thread inside read(2) cannot be stopped. *)
+        File.close file
+      else begin
+        let rec until_closed () =
+          Lwt.try_bind
+            (fun () -> File.read_bytes file bytes 0 8192)
+            (fun _ -> until_closed ())
+            (fun exn -> Lwt.return (Printexc.to_string exn))
+        in
+        let reading = until_closed () in
+        let* () = Lwt_unix.sleep 0.05 in
+        let* () = Lwt_unix.with_timeout 10. (fun () -> File.close file) in
+        let* got = reading in
+        Alcotest.(check string) "the read has ended" (unix_error EBADF "read" "") got;
+        Lwt.return_unit
+      end
+
 (* Reads of a pipe are performed in the order of the calls, and so are writes. Neither waits for the
    other direction. *)
 let streams () =
@@ -648,6 +679,7 @@ let () =
       ("direct I/O", Way.lwt direct);
       ("transfers that leave no pages", Way.lwt dont_cache);
       ("streams", Way.lwt streams);
+      ("a device without a position", Way.lwt device_without_position);
       ("closed", Way.lwt closed);
       ("closed in flight", Way.lwt closed_in_flight);
       ("closed while waiting", Way.lwt closed_while_waiting);

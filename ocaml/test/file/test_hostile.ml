@@ -115,40 +115,12 @@ let close_with_syncs mount path =
 
 (* ---- The loop does not wait ----------------------------------------------------------------- *)
 
-(* The seconds for which this thread has been blocked so far: it neither ran nor waited for a
-   processor, so other programs hardly change it. (Some kernels count no such times.) *)
-let blocked () =
-  let ran =
-    match String.split_on_char ' ' (Way.read_file "/proc/thread-self/schedstat") with
-    | running :: waiting :: _ -> (float_of_string running +. float_of_string waiting) /. 1e9
-    | _ | (exception Unix.Unix_error _) -> 0.
-  in
-  Unix.gettimeofday () -. ran
-
-(* The longest time for which the loop's thread was blocked and the loop has not run, in seconds,
-   while [f] works. *)
-let longest_pause f =
-  let longest = ref 0. and ended = ref false in
-  let rec tick last =
-    if !ended then Lwt.return_unit
-    else
-      let* () = Lwt_unix.sleep 0.01 in
-      let now = blocked () in
-      longest := Float.max !longest (now -. last);
-      tick now
-  in
-  let ticking = tick (blocked ()) in
-  let* () = f () in
-  ended := true;
-  let* () = ticking in
-  Lwt.return !longest
-
 (* Each server's answer takes longer than the loop may stand still. *)
 let server = 1.2
 
 let does_not_wait name rules f mount path =
   List.iter (Hostile.set mount) rules;
-  let* longest = longest_pause (fun () -> f path) in
+  let* longest = Pause.longest (fun () -> f mount path) in
   Hostile.set mount "clear";
   Printf.printf "%s: %.3f s\n%!" name longest;
   Alcotest.(check bool) (name ^ ": the loop goes on") true (longest < server /. 2.);
@@ -156,7 +128,7 @@ let does_not_wait name rules f mount path =
 
 let slow operation = Printf.sprintf "file %s delay %.0f" operation (server *. 1000.)
 
-let file_functions path =
+let file_functions _ path =
   let* file = File.openfile path [ O_RDWR ] 0 in
   let* length = File.lseek file 0 SEEK_END in
   Alcotest.(check int) "length" 8 length;
@@ -164,7 +136,7 @@ let file_functions path =
   Alcotest.(check int) "size" 8 stats.st_size;
   File.close file
 
-let unix_functions path =
+let unix_functions _ path =
   let* fd = Ringway_lwt.Unix.openfile path [ O_RDWR ] 0 in
   let* length = Ringway_lwt.Unix.lseek fd 0 SEEK_END in
   Alcotest.(check int) "length" 8 length;
@@ -176,12 +148,13 @@ let unix_functions path =
   Ringway_lwt.Unix.close fd
 
 (* While a write at its position waits for the server, also for others who have the open file. *)
-let held_position path =
+let held_position mount path =
   let fd = Unix.openfile path [ O_RDWR; O_CLOEXEC ] 0 in
   let other = Unix.dup ~cloexec:true fd in
+  let before = Hostile.requests mount "write" in
   let writer = Thread.create (fun () -> ignore (Unix.write_substring fd "c" 0 1)) () in
   (* Its position is taken. *)
-  let* () = Lwt_unix.sleep 0.1 in
+  let* () = until_requested mount "write" ~before in
   let channel = Ringway_lwt.Unix.of_unix_file_descr ~blocking:true ~set_flags:false other in
   let file = File.of_unix_file_descr (Unix.dup ~cloexec:true fd) in
   let* position = File.lseek file 3 SEEK_SET in
@@ -196,14 +169,14 @@ let held_position path =
   let* () = File.close file in
   Ringway_lwt.Unix.close channel
 
-let channels path =
+let channels _ path =
   let* length = Io.with_file ~mode:Input path Io.length in
   Alcotest.(check int64) "length" 8L length;
   let* reader = Reader.open_file path in
   Reader.close reader
 
 (* Opens that come too late are closed again. *)
-let late_opens path =
+let late_opens _ path =
   let opening = List.init 4 (fun _ -> Io.open_file ~mode:Input path) in
   let* () = Lwt_unix.sleep 0.05 in
   List.iter Lwt.cancel opening;

@@ -36,8 +36,8 @@ let () =
 
 let lwt f () = Lwt_main.run (f ())
 
-let limited f () =
-  ignore (Unix.alarm 180);
+let limited limit f () =
+  ignore (Unix.alarm limit);
   f ();
   ignore (Unix.alarm 0)
 
@@ -52,11 +52,14 @@ let set_up () =
     | exception Queue.Error { message; _ } -> Error message
   end
 
-let run name cases =
+let run ?(limit = 180) name cases =
   match set_up () with
   | Ok () ->
       Alcotest.run ~and_exit:false (name ^ ", " ^ way)
-        [ (name, List.map (fun (title, f) -> Alcotest.test_case title `Quick (limited f)) cases) ]
+        [
+          ( name,
+            List.map (fun (title, f) -> Alcotest.test_case title `Quick (limited limit f)) cases );
+        ]
   | Error reason ->
       skip (way ^ ": " ^ reason);
       if Sys.getenv_opt "CI" <> None then exit 1

@@ -1,10 +1,10 @@
 (** How a suite runs. [RINGWAY_TEST_WAY] is [engine]: with our engine installed; or [uring], [kaio]
     or [threads]: over Lwt's engine, with a queue on this backend. Default: [uring]. *)
 
-val run : string -> (string * (unit -> unit)) list -> unit
+val run : ?limit:int -> string -> (string * (unit -> unit)) list -> unit
 (** [run name cases] runs the cases with alcotest. If this machine refuses the way, it prints the
     reason and runs none; where CI is set, that is a failure. A case that hangs ends the process
-    after three minutes. *)
+    after [limit] seconds (default 180). *)
 
 val set_up : unit -> (unit, string) result
 (** Prepares this process for the way, for a program that runs no cases; or the reason why not. *)

@@ -405,6 +405,21 @@ let far_position () =
         Lwt.return_unit)
   end
 
+(* A write of an empty buffer is not a device that accepts no more bytes. *)
+let direct_access () =
+  let path = new_file "" in
+  same "empty" (fun (module Way) ->
+      Way.with_file ~mode:Output path (fun channel ->
+          Way.direct_access channel (fun access -> access.da_perform ()) >|= string_of_int))
+  >>= fun () ->
+  same "three bytes" (fun (module Way) ->
+      Way.with_file ~mode:Output path (fun channel ->
+          Way.direct_access channel (fun access ->
+              Lwt_bytes.blit_from_bytes (Bytes.of_string "abc") 0 access.da_buffer access.da_ptr 3;
+              access.da_ptr <- access.da_ptr + 3;
+              access.da_perform () >>= fun first ->
+              access.da_perform () >|= Printf.sprintf "%d, then %d" first)))
+
 let tests =
   [
     same_traces "input channels as Lwt_io's" input_calls Lwt_io.Input;
@@ -412,6 +427,7 @@ let tests =
     test_no_leak "errors as Lwt_io's" same_errors;
     test_no_leak "a buffer that is too small" small_buffer;
     test_no_leak "whole files" whole_files;
+    test_no_leak "direct access" direct_access;
     test_no_leak "a position that is no int" far_position;
     test "a stream that is forgotten is closed" forgotten_stream;
     test "a channel that is forgotten is flushed" forgotten_channel;

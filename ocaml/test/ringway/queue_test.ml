@@ -264,10 +264,13 @@ let page_cache () =
   let expected from n = String.init n (fun i -> Char.chr ((from + i) land 255)) in
   check_int "whole" 100 (Page_cache.read file b ~off:50 ~len:100 ~pos:1000);
   check_bool "bytes" true (Buffer.to_string (Buffer.sub b 50 100) = expected 1000 100);
-  let to_end = if System.end_is_unknown () then -11 else 10 in
-  check_int "to the end" to_end (Page_cache.read file b ~off:0 ~len:100 ~pos:9990);
-  let at_end = if System.end_is_unknown () then -1 else 0 in
-  check_int "at the end" at_end (Page_cache.read file b ~off:0 ~len:100 ~pos:10000);
+  (* Where the kernel does not tell the end, it is known nevertheless on tmpfs without swap. *)
+  let check_end name n pos =
+    let got = Page_cache.read file b ~off:0 ~len:100 ~pos in
+    check_int name n (if System.end_is_unknown () && got < 0 then -got - 1 else got)
+  in
+  check_end "to the end" 10 9990;
+  check_end "at the end" 0 10000;
   let bytes = Bytes.create 200 in
   ignore (Unix.lseek fd 300 SEEK_SET);
   let pos = Operation.current_position in
