@@ -13,8 +13,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// False in a cgroup of version 1 that unwritten pages may fill. Reads files below `/proc` and the
-/// cgroup's limit; does not block on devices.
+/// False in a cgroup of version 1 that is known to have a limit which unwritten pages may reach.
+/// Reads files below `/proc` and the cgroup's limit; does not block on devices.
 ///
 /// The kernel stops all writers of the machine when a fifth of its memory is unwritten
 /// (`vm.dirty_ratio`), so pages that are not written cannot fill a larger cgroup.
@@ -26,11 +26,8 @@ pub(crate) fn workers_may_cache() -> bool {
         return true;
     };
     let limit = Mounts::of_this_thread().and_then(|mounts| limit_of(&mounts, path));
-    match limit {
-        Ok(limit) => limit >= machine_memory() / 2,
-        // In a container that shows no cgroups a path that is not the root indicates a limit.
-        Err(_) => path == b"/",
-    }
+    // (Where no cgroups are visible, as below a root directory of its own, nothing is known.)
+    limit.map_or(true, |limit| limit >= machine_memory() / 2)
 }
 
 /// The process's cgroup of the memory controller, if that has version 1: cgroups(7).
