@@ -360,7 +360,9 @@ impl<T: Default> Table<T> {
         let drain = flight.operation.drain;
         // A cancel ends the whole chain: the chain may wait behind a barrier, or an earlier
         // operation of it may still run.
-        let cancelled = flight.cancel_cause == CancelCause::Cancelled && flight.result < 0;
+        let is_from_cancel = |errno| matches!(errno, libc::ECANCELED | libc::EINTR | libc::EAGAIN);
+        let cancelled = flight.cancel_cause == CancelCause::Cancelled
+            && i32::try_from(-flight.result).is_ok_and(is_from_cancel);
         let always = flight.operation.continue_on_error && !cancelled;
         let is_active = std::mem::take(&mut flight.is_active);
         let counted_resubmittable = std::mem::take(&mut flight.counted_resubmittable);
