@@ -135,6 +135,45 @@ static int64_t call_multi_read(struct world *world)
 	return result;
 }
 
+static int64_t call_file_create(struct world *world)
+{
+	struct ringway_file *file = NULL;
+	int result = ringway_file_create(IS_BAD ? -1 : world->file, &file);
+
+	CHECK((result == 0) == (file != NULL));
+	ringway_file_destroy(file);
+	return result;
+}
+
+static int64_t call_file_destroy(struct world *world)
+{
+	(void)world;
+	ringway_file_destroy(NULL);
+	return 0;
+}
+
+static int64_t call_read_now(struct world *world)
+{
+	struct ringway_file *file = NULL;
+	int64_t result;
+
+	SAME(ringway_file_create(world->file, &file), 0);
+	result = ringway_read_now(file, world->bytes, 16, IS_BAD ? UINT64_MAX - 1 : 0);
+	ringway_file_destroy(file);
+	/* An answer rather than a failure: it has no text. */
+	return result == -EAGAIN ? 0 : result;
+}
+
+static int64_t call_note_written(struct world *world)
+{
+	struct ringway_file *file = NULL;
+
+	SAME(ringway_file_create(world->file, &file), 0);
+	ringway_note_written(file);
+	ringway_file_destroy(file);
+	return 0;
+}
+
 static int64_t call_warm(struct world *world)
 {
 	struct ringway_range ranges[2];
@@ -221,6 +260,10 @@ static const struct function {
 	FUNCTION(reap, "+", "EDEADLK", "+", "EBADF", "+", "+", "ECHILD", "="),
 	FUNCTION(reap_into, "+", "EDEADLK", "+", "EBADF", "+", "+", "ECHILD", "EINVAL"),
 	FUNCTION(multi_read, "0", "ESHUTDOWN", "0", "EIO", "0", "0", "ECHILD", "EINVAL"),
+	FUNCTION(file_create, "0", "0", "0", "0", "0", "0", "0", "EBADF"),
+	FUNCTION(file_destroy, ALL("0")),
+	FUNCTION(read_now, "=", "=", "=", "=", "=", "=", "=", "0"),
+	FUNCTION(note_written, ALL("0")),
 	FUNCTION(warm, "0", "ESHUTDOWN", "0", "ESHUTDOWN", "0", "0", "ECHILD", "EINVAL"),
 	FUNCTION(cancel_all, "=", "=", "=", "=", "=", "=", "ECHILD", "="),
 	FUNCTION(destroy, "0", "EDEADLK", "0", "0", "0", "0", "0", "0"),
