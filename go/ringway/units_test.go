@@ -386,7 +386,7 @@ func borrowedBlocks() int {
 	return pooled.borrowed
 }
 
-// Where the system has no memory for another region, an arena hands out what it has, and no block
+// Where the system has no memory for another region, an arena lends what it has, and no block
 // twice.
 func TestArenaWithoutMemory(t *testing.T) {
 	var all [][]byte

@@ -3,9 +3,13 @@
 
 #![cfg(ringway_linux)]
 
+#[path = "common/skip.rs"]
+mod skip;
+
 use ringway_core::{BackendKind, File, OpenOptions, Options, Queue, op};
 use ringway_hostile::Hostile;
 use ringway_torture::watchdog::Watchdog;
+use skip::skip;
 use std::time::{Duration, Instant};
 
 /// Long enough on any machine; what takes longer hangs.
@@ -43,7 +47,7 @@ fn final_reads(hostile: &Hostile) -> Option<u64> {
 #[test]
 fn a_read_that_is_interrupted_for_ever_can_be_cancelled() {
     let _watched = Watchdog::new("a read that is interrupted for ever");
-    let Some(hostile) = Hostile::mount_or_skip(|why| println!("skipped: {why}")) else { return };
+    let Some(hostile) = Hostile::mount_or_skip(skip) else { return };
     std::fs::write(hostile.backing().join("file"), vec![1; 8192]).unwrap();
     for (kind, mut queue) in queues() {
         hostile.set("file read fail 4").unwrap();
@@ -71,15 +75,17 @@ fn a_read_that_is_interrupted_for_ever_can_be_cancelled() {
     }
 }
 
+/// A server whose files the kernel caches, and writes later.
+fn with_cached_writes() -> Option<Hostile> {
+    Hostile::mount(&["writeback-cache"]).inspect_err(|error| skip(&error.to_string())).ok()
+}
+
 /// The kernel keeps the errno with which a server failed the write-back of cached data, and the
 /// next sync returns it, once.
 #[test]
 fn an_interrupted_write_back_fails_the_sync() {
     let _watched = Watchdog::new("an interrupted write-back");
-    let hostile = match Hostile::mount(&["writeback-cache"]) {
-        Ok(hostile) => hostile,
-        Err(error) => return println!("skipped: {error}"),
-    };
+    let Some(hostile) = with_cached_writes() else { return };
     for (kind, mut queue) in queues() {
         for data_only in [false, true] {
             let name = format!("{kind}-{data_only}");
@@ -111,10 +117,7 @@ fn an_interrupted_write_back_fails_the_sync() {
 #[test]
 fn a_sync_that_is_cancelled_still_returns_an_interrupted_write_back() {
     let _watched = Watchdog::new("a cancelled sync");
-    let hostile = match Hostile::mount(&["writeback-cache"]) {
-        Ok(hostile) => hostile,
-        Err(error) => return println!("skipped: {error}"),
-    };
+    let Some(hostile) = with_cached_writes() else { return };
     let limit = Duration::from_secs(1);
     for (kind, mut queue) in queues() {
         for (number, limit) in [None, Some(limit)].into_iter().enumerate() {

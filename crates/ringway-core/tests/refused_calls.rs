@@ -5,12 +5,15 @@
 
 #[path = "common/inject.rs"]
 mod inject;
+#[path = "common/skip.rs"]
+mod skip;
 
 use inject::{Injector, Plan};
 use ringway_core::device::LocalMounts;
 use ringway_core::op::metadata_now;
 use ringway_core::{BackendKind, FaultPlan, FaultStep, OpenOptions, Operation, Options, Queue, op};
 use ringway_hostile::Hostile;
+use skip::skip;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -53,7 +56,7 @@ fn a_path_that_is_refused_is_still_looked_up_in_place_elsewhere() {
 /// It has created the file, and a second call would find it there.
 #[test]
 fn an_open_that_a_server_refuses_is_not_made_again() {
-    let Some(hostile) = Hostile::mount_or_skip(|why| println!("skipped: {why}")) else { return };
+    let Some(hostile) = Hostile::mount_or_skip(skip) else { return };
     for kind in [BackendKind::Threads, BackendKind::Uring, BackendKind::Kaio] {
         let Ok(mut queue) = Options::new().backend(kind).build() else {
             println!("skipped: no {kind}");
@@ -76,7 +79,7 @@ fn an_open_that_a_server_refuses_is_not_made_again() {
 /// one, too, after it has made it.
 #[test]
 fn what_a_server_denies_is_not_made_again() {
-    let Some(hostile) = Hostile::mount_or_skip(|why| println!("skipped: {why}")) else { return };
+    let Some(hostile) = Hostile::mount_or_skip(skip) else { return };
     let path = |name: &str| hostile.path().join(name);
     fs::create_dir(path("old")).unwrap();
     fs::write(path("file"), b"text").unwrap();

@@ -52,7 +52,7 @@ impl SubmissionForms for Close {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::op::{LinuxForms, NO_FD, Raw, SqeContext, on_file};
     use io_uring::{opcode, squeue};
 
     impl LinuxForms for Close {
@@ -60,6 +60,10 @@ mod linux {
             // A registered file is closed by its descriptor too: the queue ends the registration.
             let by_descriptor = SqeContext { fixed_file: None, fixed_buffer: None, ..*context };
             Some(on_file!(by_descriptor, self.fd, |file| opcode::Close::new(file).build()))
+        }
+
+        fn on_nothing(&self) -> Option<Raw> {
+            Some(Self { fd: NO_FD }.into())
         }
     }
 }

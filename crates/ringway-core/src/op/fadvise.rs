@@ -69,7 +69,7 @@ impl SubmissionForms for Fadvise {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::op::{LinuxForms, NO_FD, Raw, SqeContext, on_file};
     use io_uring::{opcode, squeue};
 
     impl LinuxForms for Fadvise {
@@ -78,6 +78,10 @@ mod linux {
             Some(on_file!(context, self.fd, |file| opcode::Fadvise::new(file, len, self.advice)
                 .offset(self.offset)
                 .build()))
+        }
+
+        fn on_nothing(&self) -> Option<Raw> {
+            Some(Self { fd: NO_FD, ..*self }.into())
         }
     }
 }

@@ -53,7 +53,7 @@ impl SubmissionForms for Fallocate {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::op::{LinuxForms, NO_FD, Raw, SqeContext, on_file};
     use io_uring::{opcode, squeue};
 
     impl LinuxForms for Fallocate {
@@ -62,6 +62,10 @@ mod linux {
                 .offset(self.offset)
                 .mode(self.mode)
                 .build()))
+        }
+
+        fn on_nothing(&self) -> Option<Raw> {
+            Some(Self { fd: NO_FD, ..*self }.into())
         }
     }
 }

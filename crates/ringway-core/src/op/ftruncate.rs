@@ -46,12 +46,16 @@ impl SubmissionForms for Ftruncate {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::op::{LinuxForms, NO_FD, Raw, SqeContext, on_file};
     use io_uring::{opcode, squeue};
 
     impl LinuxForms for Ftruncate {
         fn sqe(&self, context: &SqeContext) -> Option<squeue::Entry> {
             Some(on_file!(context, self.fd, |file| opcode::Ftruncate::new(file, self.len).build()))
+        }
+
+        fn on_nothing(&self) -> Option<Raw> {
+            Some(Self { fd: NO_FD, ..*self }.into())
         }
     }
 }

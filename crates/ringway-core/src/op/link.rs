@@ -64,6 +64,10 @@ impl SubmissionForms for Link {
         None
     }
 
+    fn is_on_path(&self) -> bool {
+        true
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps both paths valid C strings
         // until the completion.
@@ -77,7 +81,7 @@ impl SubmissionForms for Link {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext, is_refused_early};
+    use crate::op::{LinuxForms, NO_FD, NO_PATH, Raw, SqeContext, is_refused_early};
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Link {
@@ -96,6 +100,11 @@ mod linux {
                 .flags(self.flags)
                 .build(),
             )
+        }
+
+        fn on_nothing(&self) -> Option<Raw> {
+            let path = NO_PATH.as_ptr();
+            Some(Self { old_dir: NO_FD, old: path, new_dir: NO_FD, new: path, ..*self }.into())
         }
     }
 }

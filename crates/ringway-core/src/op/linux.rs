@@ -1,13 +1,11 @@
 //! What the submission forms of Linux's queues have in common. The forms of an operation are in its
 //! file.
 
-use super::{
-    CURRENT_POSITION, Close, Fadvise, Fallocate, Fsync, Ftruncate, Link, Mkdir, Open, Raw, Rename,
-    RwFlags, Statx, Symlink, SyncRange, Unlink,
-};
+use super::{CURRENT_POSITION, Raw, RwFlags};
 use crate::sys::kaio::Iocb;
 use crate::sys::{RawFd, libc};
 use io_uring::squeue;
+use std::ffi::CStr;
 
 /// What an SQE needs in addition to the operation: registrations of the ring, and memory that stays
 /// valid while the operation is in flight.
@@ -41,35 +39,18 @@ pub(crate) trait LinuxForms: super::SubmissionForms {
     fn iocb(&self) -> Option<Iocb> {
         None
     }
-}
 
-impl Raw {
-    /// The same operation on nothing: the kernel fails it with EBADF before it looks up a path, and
-    /// no file system learns of it. `None` for one that no file system is asked about, and for
-    /// transfers, which a ring makes only where no server answers.
-    pub(crate) fn on_nothing(mut self) -> Option<Self> {
-        let (no_fd, name) = (-1, c"nothing".as_ptr());
-        match &mut self {
-            Self::Open(Open { dir, path, .. })
-            | Self::Statx(Statx { dir, path, .. })
-            | Self::Unlink(Unlink { dir, path, .. })
-            | Self::Mkdir(Mkdir { dir, path, .. })
-            | Self::Symlink(Symlink { dir, path, .. }) => (*dir, *path) = (no_fd, name),
-            Self::Rename(Rename { from_dir, from, to_dir, to, .. })
-            | Self::Link(Link { old_dir: from_dir, old: from, new_dir: to_dir, new: to, .. }) => {
-                (*from_dir, *from, *to_dir, *to) = (no_fd, name, no_fd, name);
-            }
-            Self::Fsync(Fsync { fd, .. })
-            | Self::SyncRange(SyncRange { fd, .. })
-            | Self::Close(Close { fd })
-            | Self::Fallocate(Fallocate { fd, .. })
-            | Self::Ftruncate(Ftruncate { fd, .. })
-            | Self::Fadvise(Fadvise { fd, .. }) => *fd = no_fd,
-            _ => return None,
-        }
-        Some(self)
+    /// The same operation on nothing ([`NO_FD`]): the kernel fails it with EBADF before it looks up
+    /// a path, and no file system learns of it. `None` for one that no file system is asked about,
+    /// and for transfers, which a ring makes only where no server answers.
+    fn on_nothing(&self) -> Option<Raw> {
+        None
     }
 }
+
+/// A descriptor, or a directory, that no process has; and a path below it.
+pub(crate) const NO_FD: RawFd = -1;
+pub(crate) const NO_PATH: &CStr = c"nothing";
 
 /// Whether the ring refuses a path before it looks up another one that the system call looks up
 /// first: a path that is empty or too long. Of two errors the ring would return the other one.

@@ -131,7 +131,9 @@ pub(crate) use operation::{InvalidOperation, Resources, commit_spare, set_addres
 use crate::file::has_offsets;
 use crate::sys::{RawFd, libc};
 #[cfg(ringway_linux)]
-pub(crate) use linux::{LinuxForms, SqeContext, SqeData, is_refused_early, on_file, transfer_iocb};
+pub(crate) use linux::{
+    LinuxForms, NO_FD, NO_PATH, SqeContext, SqeData, is_refused_early, on_file, transfer_iocb,
+};
 
 /// The position at which a read or a write starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,6 +207,11 @@ fn advanced(offset: u64, start: u64) -> u64 {
 pub(crate) trait SubmissionForms: Copy + Into<Raw> {
     /// The descriptor that it acts on, if any: what it is placed, limited and registered by.
     fn fd(&self) -> Option<RawFd>;
+
+    /// True for operations on paths: the kernel checks then what the caller may do.
+    fn is_on_path(&self) -> bool {
+        false
+    }
 
     /// The offset of a transfer; `None` for other operations.
     fn offset(&self) -> Option<u64> {
@@ -304,6 +311,10 @@ macro_rules! operations {
                 match self { $(Self::$name(raw) => raw.fd(),)* }
             }
 
+            pub(crate) fn is_on_path(&self) -> bool {
+                match self { $(Self::$name(raw) => raw.is_on_path(),)* }
+            }
+
             #[inline]
             pub(crate) fn offset(&self) -> Option<u64> {
                 match self { $(Self::$name(raw) => raw.offset(),)* }
@@ -356,6 +367,10 @@ macro_rules! operations {
             #[inline]
             pub(crate) fn iocb(&self) -> Option<crate::sys::kaio::Iocb> {
                 match self { $(Self::$name(raw) => raw.iocb(),)* }
+            }
+
+            pub(crate) fn on_nothing(&self) -> Option<Self> {
+                match self { $(Self::$name(raw) => raw.on_nothing(),)* }
             }
         }
 
@@ -432,12 +447,6 @@ impl Raw {
             Transfer::None => 0,
             Transfer::Bytes(len) | Transfer::Stream(len) | Transfer::Vector(len) => len,
         }
-    }
-
-    /// True for operations on paths: the kernel checks then what the caller may do.
-    pub(crate) fn is_on_path(&self) -> bool {
-        use Opcode::*;
-        matches!(self.opcode(), Open | Statx | Rename | Unlink | Mkdir | Link | Symlink | WriteFile)
     }
 
     /// True for transfers: they can be short, split and continued.

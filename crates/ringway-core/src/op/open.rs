@@ -444,6 +444,10 @@ impl SubmissionForms for Open {
         None
     }
 
+    fn is_on_path(&self) -> bool {
+        true
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: `open_how` is plain numbers, for which all zeroes are valid.
         let mut how: libc::open_how = unsafe { std::mem::zeroed() };
@@ -516,7 +520,7 @@ mod linux {
     use super::*;
     use crate::file::{FileKind, Traits};
     use crate::op::Metadata;
-    use crate::op::{LinuxForms, SqeContext};
+    use crate::op::{LinuxForms, NO_FD, NO_PATH, Raw, SqeContext};
     use io_uring::{opcode, squeue, types};
     use std::os::unix::ffi::OsStrExt;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -614,6 +618,10 @@ mod linux {
             // backend guarantees both. No other reference to it exists while the SQE is made.
             let how = unsafe { (*context.data).open_how.insert(how) };
             Some(opcode::OpenAt2::new(types::Fd(self.dir), self.path, how).build())
+        }
+
+        fn on_nothing(&self) -> Option<Raw> {
+            Some(Self { dir: NO_FD, path: NO_PATH.as_ptr(), ..*self }.into())
         }
     }
 }

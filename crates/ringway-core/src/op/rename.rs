@@ -66,6 +66,10 @@ impl SubmissionForms for Rename {
         None
     }
 
+    fn is_on_path(&self) -> bool {
+        true
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps both paths valid C strings
         // until the completion.
@@ -79,7 +83,7 @@ impl SubmissionForms for Rename {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext, is_refused_early};
+    use crate::op::{LinuxForms, NO_FD, NO_PATH, Raw, SqeContext, is_refused_early};
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Rename {
@@ -98,6 +102,11 @@ mod linux {
                 .flags(self.flags)
                 .build(),
             )
+        }
+
+        fn on_nothing(&self) -> Option<Raw> {
+            let path = NO_PATH.as_ptr();
+            Some(Self { from_dir: NO_FD, from: path, to_dir: NO_FD, to: path, ..*self }.into())
         }
     }
 }

@@ -94,6 +94,10 @@ impl SubmissionForms for Statx {
         None
     }
 
+    fn is_on_path(&self) -> bool {
+        true
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string and
         // `buffer` valid for writes until the completion.
@@ -455,7 +459,7 @@ impl fmt::Debug for FileType {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext};
+    use crate::op::{LinuxForms, NO_FD, NO_PATH, Raw, SqeContext};
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Statx {
@@ -467,6 +471,10 @@ mod linux {
                     .mask(self.mask)
                     .build(),
             )
+        }
+
+        fn on_nothing(&self) -> Option<Raw> {
+            Some(Self { dir: NO_FD, path: NO_PATH.as_ptr(), ..*self }.into())
         }
     }
 }

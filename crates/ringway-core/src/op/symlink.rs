@@ -50,6 +50,10 @@ impl SubmissionForms for Symlink {
         None
     }
 
+    fn is_on_path(&self) -> bool {
+        true
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps both paths valid C strings
         // until the completion.
@@ -61,12 +65,16 @@ impl SubmissionForms for Symlink {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext};
+    use crate::op::{LinuxForms, NO_FD, NO_PATH, Raw, SqeContext};
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Symlink {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
             Some(opcode::SymlinkAt::new(types::Fd(self.dir), self.target, self.path).build())
+        }
+
+        fn on_nothing(&self) -> Option<Raw> {
+            Some(Self { dir: NO_FD, path: NO_PATH.as_ptr(), ..*self }.into())
         }
     }
 }

@@ -64,7 +64,7 @@ impl SubmissionForms for Fsync {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::op::{LinuxForms, NO_FD, Raw, SqeContext, on_file};
     use crate::sys::kaio::{self, Iocb};
     use io_uring::{opcode, squeue, types::FsyncFlags};
 
@@ -77,6 +77,10 @@ mod linux {
         fn iocb(&self) -> Option<Iocb> {
             let command = if self.data_only { kaio::IOCB_CMD_FDSYNC } else { kaio::IOCB_CMD_FSYNC };
             Some(Iocb::new(command, self.fd, 0, 0, 0))
+        }
+
+        fn on_nothing(&self) -> Option<Raw> {
+            Some(Self { fd: NO_FD, ..*self }.into())
         }
     }
 }

@@ -59,7 +59,7 @@ impl SubmissionForms for SyncRange {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext, on_file};
+    use crate::op::{LinuxForms, NO_FD, Raw, SqeContext, on_file};
     use io_uring::{opcode, squeue};
 
     impl LinuxForms for SyncRange {
@@ -69,6 +69,10 @@ mod linux {
                 .offset(self.offset)
                 .flags(self.flags)
                 .build()))
+        }
+
+        fn on_nothing(&self) -> Option<Raw> {
+            Some(Self { fd: NO_FD, ..*self }.into())
         }
     }
 }

@@ -54,6 +54,10 @@ impl SubmissionForms for Unlink {
         None
     }
 
+    fn is_on_path(&self) -> bool {
+        true
+    }
+
     fn call(&self) -> i64 {
         // SAFETY: the operation, or the caller of `from_raw`, keeps `path` a valid C string until
         // the completion.
@@ -65,12 +69,16 @@ impl SubmissionForms for Unlink {
 #[cfg(ringway_linux)]
 mod linux {
     use super::*;
-    use crate::op::{LinuxForms, SqeContext};
+    use crate::op::{LinuxForms, NO_FD, NO_PATH, Raw, SqeContext};
     use io_uring::{opcode, squeue, types};
 
     impl LinuxForms for Unlink {
         fn sqe(&self, _: &SqeContext) -> Option<squeue::Entry> {
             Some(opcode::UnlinkAt::new(types::Fd(self.dir), self.path).flags(self.flags).build())
+        }
+
+        fn on_nothing(&self) -> Option<Raw> {
+            Some(Self { dir: NO_FD, path: NO_PATH.as_ptr(), ..*self }.into())
         }
     }
 }

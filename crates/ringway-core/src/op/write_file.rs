@@ -91,6 +91,10 @@ impl SubmissionForms for WriteFile {
         None
     }
 
+    fn is_on_path(&self) -> bool {
+        true
+    }
+
     fn call(&self) -> i64 {
         let opened = self.open();
         let Some(fd) = RawFd::try_from(opened).ok().filter(|_| opened >= 0) else { return opened };

@@ -186,7 +186,7 @@ impl<T: Default> Table<T> {
         let is_denied = is_ring && flight.may_be_denied_by_ring(errno);
         let waits_for_reader =
             self.backend == BackendKind::Uring && flight.should_wait_for_reader(errno);
-        let (asks_ring, before) = (is_denied && flight.should_ask_ring(), flight.after);
+        let (asks_ring, before) = (is_denied && flight.on_nothing().is_some(), flight.after);
         // (One behind another that has not ended was not made: the ring has denied it.)
         if asks_ring && !before.is_some_and(|before| self.is_unfinished(before)) {
             self.retry(key, Attempt { done: 0, gained: 0, errno });

@@ -401,15 +401,10 @@ impl<T: Default> InFlight<T> {
         errno == libc::EACCES && !self.use_fallback && self.cancel_cause == CancelCause::None
     }
 
-    /// Whether the ring must be asked who has denied an operation. If it was a file system, that
-    /// may have made the operation nevertheless, and a thread must not make it again. So it is
-    /// submitted once more, on nothing, and only the ring denies that.
-    pub(super) fn should_ask_ring(&self) -> bool {
-        self.on_nothing().is_some()
-    }
-
-    /// The operation on nothing.
-    fn on_nothing(&self) -> Option<Raw> {
+    /// What asks the ring who has denied the operation: the same on nothing, which only the ring
+    /// denies. If it was a file system, that may have made the operation nevertheless, and a thread
+    /// must not make it again. `None` if no file system is asked.
+    pub(super) fn on_nothing(&self) -> Option<Raw> {
         #[cfg(ringway_linux)]
         return self.operation.raw.on_nothing();
         #[cfg(not(ringway_linux))]
