@@ -177,6 +177,7 @@ EXCLUDED = {
     "ringway-core/large_copies": "it bounds processor time, which an emulated processor exceeds",
     "ringway-core/other_systems": "it has tests for other systems only",
     "ringway-core/layers": "it reads the sources",
+    "ringway-core/workspaces": "it reads the sources",
 }
 
 
@@ -357,7 +358,9 @@ def chosen_places() -> list[tuple[str, list[tuple[str, str]]]]:
 def rust_suites(arch: str, with_engine: bool) -> list[Suite]:
     """The suites of the Rust crates."""
     crates = ["ringway-core"] + ["ringway"] * with_engine
-    built = programs.rust(arch, crates, [])
+    # (This machine's tools make file systems, so a guest of another processor has none.)
+    here = arch == guest.initramfs.HOST
+    built = programs.rust(arch, crates, ["ringway-hostile"] * here)
     for name, why in EXCLUDED.items():
         print(f"left out: {name}: {why}")
     refuse = programs.refuse(arch)
@@ -373,10 +376,18 @@ def rust_suites(arch: str, with_engine: bool) -> list[Suite]:
     def restricted(name: str, before: str) -> Suite:
         return rust(name, [full], built, arch, before=before, files=files)
 
+    if here:
+        server = built["hostile-fs"]
+        core = rust("core", [legs, *others], built, arch,
+                    before=f"export RINGWAY_HOSTILE_FS={server}",
+                    files=[*files, *survey.files(), server])
+        core = dataclasses.replace(core, modules=survey.MODULES)
+    else:
+        core = rust("core", [legs, *others], built, arch, files=files)
     made = [
         rust("conformance", [(POLLED, ""), full],
              built, arch, files=files),
-        rust("core", [legs, *others], built, arch, files=files),
+        core,
         rust("core-user", [full, legs], built, arch, under=AS_USER,
              files=files),
         rust("passthrough", [(PASSTHROUGH, "")], built, arch, before=NVME, files=files),

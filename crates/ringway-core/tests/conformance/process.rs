@@ -640,10 +640,15 @@ pub fn no_more_threads(world: &World) {
     for for_good in [false, true] {
         let mut queue = world.queue();
         let (go, gone) = std::sync::mpsc::channel();
+        let (begin, begun) = std::sync::mpsc::channel();
         // The first closure ends when the second has run.
-        queue.push(op::blocking(move || gone.recv().unwrap()).user_data(1)).unwrap();
+        let first = move || {
+            begin.send(()).unwrap();
+            gone.recv().unwrap();
+        };
+        queue.push(op::blocking(first).user_data(1)).unwrap();
         assert_eq!(queue.reap(0).unwrap().len(), 0);
-        std::thread::sleep(20 * MS);
+        begun.recv().unwrap();
         limit(1);
         queue.push(op::blocking(move || go.send(()).unwrap()).user_data(2)).unwrap();
         if !for_good {
