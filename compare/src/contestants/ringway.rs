@@ -1,7 +1,7 @@
 //! ringway on plain tokio with default settings.
 
 use super::sum::{self, Check};
-use super::{Contestant, RINGWAY, RINGWAY_KAIO, RINGWAY_THREADS, streams, tasks};
+use super::{Contestant, RINGWAY, RINGWAY_CURRENT, RINGWAY_KAIO, RINGWAY_THREADS, streams, tasks};
 use crate::buffer::aligned;
 use crate::job::Job;
 use crate::reader::Reader;
@@ -11,30 +11,40 @@ use ringway::{AlignedBuffer, BackendKind, Engine};
 use ringway_measure::rounds::Turn;
 use std::io;
 use std::sync::Arc;
+use tokio::runtime::Runtime;
 
 pub const BEST: Contestant =
     Contestant::new(RINGWAY, "multi-thread tokio; ringway::fs::File; default settings", |job| {
-        run(job, None)
+        run(job, tasks::runtime(job)?, None)
+    });
+
+pub const CURRENT: Contestant =
+    Contestant::new(RINGWAY_CURRENT, "the same on a current_thread tokio", |job| {
+        run(job, tasks::current_thread()?, None)
     });
 
 pub const KAIO: Contestant = Contestant::new(RINGWAY_KAIO, "the same on the kaio backend", |job| {
-    run(job, Some(BackendKind::Kaio))
+    run(job, tasks::runtime(job)?, Some(BackendKind::Kaio))
 });
 
 pub const THREADS: Contestant =
     Contestant::new(RINGWAY_THREADS, "the same on the threads backend", |job| {
-        run(job, Some(BackendKind::Threads))
+        run(job, tasks::runtime(job)?, Some(BackendKind::Threads))
     });
 
 /// `None` for ringway's own choice of a backend.
-fn run(job: &'static Job, backend: Option<BackendKind>) -> anyhow::Result<Turn> {
-    let (runtime, operation) = (tasks::runtime(job)?, job.workload.operation);
+fn run(
+    job: &'static Job,
+    runtime: &'static Runtime,
+    backend: Option<BackendKind>,
+) -> anyhow::Result<Turn> {
+    let operation = job.workload.operation;
     let mut options = OpenOptions::new();
     options.read(true).write(operation.writes()).direct(job.workload.direct);
     if let Some(backend) = if operation.is_null() { Some(BackendKind::Null) } else { backend } {
         options.engine(&Engine::builder().backend(backend).build()?);
     }
-    let file = Arc::new(runtime.block_on(options.open(&job.file))?);
+    let file = Arc::new(runtime.handle().block_on(options.open(&job.file))?);
     if operation == Operation::Small {
         let file = file.clone();
         let read = async move |offset| {

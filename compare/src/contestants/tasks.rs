@@ -34,6 +34,14 @@ pub fn runtime(job: &Job) -> io::Result<&'static Runtime> {
     Ok(Box::leak(Box::new(builder.enable_all().build()?)))
 }
 
+/// A tokio runtime on one thread, which it is given here. It is never dropped either.
+pub fn current_thread() -> io::Result<&'static Runtime> {
+    let runtime: &Runtime =
+        Box::leak(Box::new(tokio::runtime::Builder::new_current_thread().enable_all().build()?));
+    std::thread::spawn(|| runtime.block_on(std::future::pending::<()>()));
+    Ok(runtime)
+}
+
 /// Runs the future and times each of its polls.
 pub async fn timed<F: Future>(tally: &Tally, future: F) -> F::Output {
     let mut future = pin!(future);
