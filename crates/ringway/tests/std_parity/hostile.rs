@@ -304,3 +304,30 @@ fn an_atomic_write_that_fails_keeps_the_old_content() {
         assert_eq!(behind(&hostile)[0], Some(digest(b"new".to_vec())));
     }
 }
+
+/// The standard library makes these calls again, too. A server may interrupt one for ever.
+#[test]
+fn calls_that_are_interrupted_are_made_again() {
+    let hostile = match Hostile::mount(&[]) {
+        Ok(hostile) => hostile,
+        Err(error) => return skip(&error.to_string()),
+    };
+    let replace = || wait(fs::write_atomic(hostile.path().join("file"), b"new".to_vec()));
+    for step in ["create", "setattr"] {
+        prepare(&hostile, &format!("* {step} fail 4 2"), false);
+        replace().unwrap_or_else(|error| panic!("{step}: {error}"));
+        assert_eq!(behind(&hostile)[0], Some(digest(b"new".to_vec())), "{step}");
+        prepare(&hostile, &format!("* {step} fail 4"), false);
+        assert_eq!(replace().unwrap_err().raw_os_error(), Some(libc::EINTR), "{step}");
+    }
+    let outer = hostile.path().join("outer");
+    let ways: [fn(&Path) -> io::Result<()>; 2] =
+        [|path| std::fs::remove_dir_all(path), |path| wait(fs::remove_dir_all(path))];
+    for remove in ways {
+        prepare(&hostile, "", false);
+        std::fs::create_dir_all(hostile.backing().join("outer/inner/empty")).unwrap();
+        hostile.set("inner lookup fail 4 2").unwrap();
+        remove(&outer).unwrap();
+        assert!(!outer.exists());
+    }
+}
