@@ -41,6 +41,8 @@ mod dir;
 mod dropped;
 mod extend;
 mod file;
+#[cfg(unix)]
+mod interrupted;
 mod local;
 mod lock;
 mod open;

@@ -82,9 +82,15 @@ pub(crate) fn finish_rename(from: &Path, to: &Path) -> io::Result<()> {
     match is_other_name(from, to) {
         Ok(true) => std::fs::remove_file(from),
         Ok(false) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        // The new name may be that of a link to the directory of the old one.
+        Err(error) if is_gone(&error) => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Whether there is nothing of this name.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 /// Whether both are names of one file, and different ones: in two directories, or two entries of
@@ -185,6 +191,7 @@ mod tests {
         finish_rename(&at("d/a"), &at("d/a")).unwrap();
         finish_rename(&at("d/a"), &at("c")).unwrap();
         finish_rename(&at("missing"), &at("c")).unwrap();
+        finish_rename(&at("c/a"), &at("c")).unwrap();
         assert!(at("d/a").exists());
         finish_rename(&at("d/a"), &at("b")).unwrap();
         assert!(!at("d/a").exists() && at("b").exists() && at("c").exists());

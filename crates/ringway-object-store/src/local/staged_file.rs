@@ -1,5 +1,6 @@
 //! A file that is written before its object is visible, and then published.
 
+use super::copy::is_gone;
 use super::durable_dirs::{DurableDirs, Origin};
 use super::publication::{Condition, publish};
 use super::staging::{Access, NewFile, StagedName};
@@ -238,7 +239,7 @@ pub(crate) async fn sync_dirs(
     for dir in dirs {
         for dir in dir.as_ref().ancestors() {
             match engine.fs().sync_dir(dir).await {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if is_gone(&error) => {}
                 synced => {
                     synced.map_err(Action::Sync.failed(dir))?;
                     break;

@@ -55,6 +55,23 @@ fn a_rename_to_another_name_of_the_file_removes_the_old_name() {
     }
 }
 
+/// The object replaces the link that has led to it.
+#[test]
+fn an_object_is_renamed_to_a_link_to_its_directory() {
+    for engine in engines() {
+        for fsync in [false, true] {
+            let dir = scratch();
+            let store = store(dir.path(), &engine).with_fsync(fsync);
+            std::fs::create_dir(dir.path().join("d")).unwrap();
+            std::fs::write(dir.path().join("d/a"), b"content").unwrap();
+            std::os::unix::fs::symlink("d", dir.path().join("link")).unwrap();
+            block_on(store.rename(&at("link/a"), &at("link"))).unwrap();
+            assert_eq!(std::fs::read(dir.path().join("link")).unwrap(), b"content");
+            assert!(!dir.path().join("d/a").exists());
+        }
+    }
+}
+
 /// It does not run with the rights of whoever copies it (`S_ISUID`, `S_ISGID`).
 #[test]
 fn a_copy_keeps_permissions() {

@@ -28,10 +28,11 @@ use windows::directory;
 /// failure, the file has either the old content or the new. A new file is written and synced, takes
 /// the name of the old one, and the directory is synced.
 ///
-/// After an error, or if the future is dropped, no other file is left. On Linux the new file
-/// has no name until it is complete (`O_TMPFILE`), so a crash normally leaves nothing either. A
-/// crash between the last two steps, or on a system or file system without `O_TMPFILE`, may leave a
-/// file `.NAME.RANDOM.tmp`, which never gets in the way of a later write.
+/// After an error no other file is left. Nor is one if the future is dropped: where its removal may
+/// wait for a server, a thread makes it. On Linux the new file has no name until it is complete
+/// (`O_TMPFILE`), so a crash normally leaves nothing either. A crash between the last two steps, or
+/// on a system or file system without `O_TMPFILE`, may leave a file `.NAME.RANDOM.tmp`, which never
+/// gets in the way of a later write.
 ///
 /// The new file has the read, write and execute permissions of the old one, or 0o666 less the
 /// umask. It does not keep the owner, the group (what the old group might do, the new one may),
@@ -69,8 +70,8 @@ impl Fs<'_> {
         content: impl Content,
     ) -> io::Result<()> {
         let replacement = Replacement::create(self, path.as_ref()).await?;
-        replacement.file.write_all_at(content.into_content(), 0).await.0?;
-        replacement.commit().await
+        let written = replacement.file.write_all_at(content.into_content(), 0).await.0;
+        replacement.commit(written).await
     }
 
     /// [`AtomicFile::create`] on this engine.
@@ -185,9 +186,9 @@ impl AtomicFile {
     /// the new is discarded, unless only the last step, the sync of the directory, failed. If the
     /// future is dropped, the file has the old content or the new.
     pub async fn commit(mut self) -> io::Result<()> {
-        self.writer.flush().await?;
+        let written = self.writer.flush().await;
         drop(self.writer);
-        self.replacement.commit().await
+        self.replacement.commit(written).await
     }
 
     /// The writer, for the implementations of the traits.
@@ -228,11 +229,23 @@ impl Replacement {
         Ok(Self { file, new, name, dir })
     }
 
-    /// Syncs the file, gives it its name, and syncs the directory.
-    async fn commit(self) -> io::Result<()> {
+    /// Syncs the file, gives it its name, and syncs the directory. If the content could not be
+    /// `written`, or synced, removes the file before that error is returned.
+    async fn commit(self, written: io::Result<()>) -> io::Result<()> {
         let Self { file, new, name, dir } = self;
-        file.sync_all().await?;
+        let synced = match written {
+            Ok(()) => file.sync_all().await,
+            failed => failed,
+        };
         drop(file);
+        if synced.is_err() {
+            let remove = move || {
+                new.remove();
+                Ok(())
+            };
+            let _ = dir.engine().call(remove).await;
+            return synced;
+        }
         // One blocking call, which runs to its end once it has started: a dropped future leaves no
         // temporary name behind.
         dir.engine().call(move || new.take_name(&name)).await?;

@@ -11,7 +11,6 @@ use ringway_torture::is_long;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 const LEN: usize = 10_000;
 
@@ -267,29 +266,68 @@ fn each_function_under_each_rule() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The new content is on the disk before the name is: if it cannot be synced, the old file stays.
+/// The new content is on the disk before the name is: if it cannot be written and synced, the old
+/// file stays. Nothing else is left when the error is returned, however long the removal takes.
 #[test]
-fn an_atomic_write_that_cannot_be_synced_keeps_the_old_content() {
+fn an_atomic_write_that_fails_keeps_the_old_content() {
     let hostile = match Hostile::mount(&[]) {
         Ok(hostile) => hostile,
         Err(error) => return skip(&error.to_string()),
     };
-    prepare(&hostile, "* fsync fail 5", false);
     let names = || {
         let entries = std::fs::read_dir(hostile.backing()).unwrap();
         entries.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
     };
-    let before = (behind(&hostile), names());
     let path = hostile.path().join("file");
-    let error = wait(fs::write_atomic(&path, b"new".to_vec())).unwrap_err();
-    assert_eq!(error.raw_os_error(), Some(libc::EIO), "{error}");
-    // The new file is removed in the background.
-    let until = Instant::now() + Duration::from_secs(20);
-    while names() != before.1 && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(10));
+    let whole = || wait(fs::write_atomic(&path, b"new".to_vec()));
+    let in_pieces = || {
+        wait(async {
+            let mut file = fs::AtomicFile::create(&path).await?;
+            file.write_all(b"new").await?;
+            file.commit().await
+        })
+    };
+    let ways: [&dyn Fn() -> io::Result<()>; 2] = [&whole, &in_pieces];
+    for step in ["setattr", "write", "fsync", "rename"] {
+        for replace in ways {
+            // (A server that keeps no pages fails the write itself.)
+            prepare(&hostile, &format!("* {step} fail 5\n* unlink delay 200"), true);
+            let before = (behind(&hostile), names());
+            let error = replace().unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EIO), "{step}: {error}");
+            assert_eq!((behind(&hostile), names()), before, "{step}: or a temporary file is left");
+        }
     }
-    assert_eq!((behind(&hostile), names()), before, "or a temporary file is left");
-    hostile.set("clear").unwrap();
-    wait(fs::write_atomic(&path, b"new".to_vec())).unwrap();
-    assert_eq!(behind(&hostile)[0], Some(digest(b"new".to_vec())));
+    for replace in ways {
+        prepare(&hostile, "", false);
+        replace().unwrap();
+        assert_eq!(behind(&hostile)[0], Some(digest(b"new".to_vec())));
+    }
+}
+
+/// The standard library makes these calls again, too. A server may interrupt one for ever.
+#[test]
+fn calls_that_are_interrupted_are_made_again() {
+    let hostile = match Hostile::mount(&[]) {
+        Ok(hostile) => hostile,
+        Err(error) => return skip(&error.to_string()),
+    };
+    let replace = || wait(fs::write_atomic(hostile.path().join("file"), b"new".to_vec()));
+    for step in ["create", "setattr"] {
+        prepare(&hostile, &format!("* {step} fail 4 2"), false);
+        replace().unwrap_or_else(|error| panic!("{step}: {error}"));
+        assert_eq!(behind(&hostile)[0], Some(digest(b"new".to_vec())), "{step}");
+        prepare(&hostile, &format!("* {step} fail 4"), false);
+        assert_eq!(replace().unwrap_err().raw_os_error(), Some(libc::EINTR), "{step}");
+    }
+    let outer = hostile.path().join("outer");
+    let ways: [fn(&Path) -> io::Result<()>; 2] =
+        [|path| std::fs::remove_dir_all(path), |path| wait(fs::remove_dir_all(path))];
+    for remove in ways {
+        prepare(&hostile, "", false);
+        std::fs::create_dir_all(hostile.backing().join("outer/inner/empty")).unwrap();
+        hostile.set("inner lookup fail 4 2").unwrap();
+        remove(&outer).unwrap();
+        assert!(!outer.exists());
+    }
 }

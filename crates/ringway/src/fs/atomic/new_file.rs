@@ -67,15 +67,36 @@ impl NewFile {
 
     fn with_mode(self, mode: Option<u32>) -> io::Result<Self> {
         self.file.close_in_background();
-        if mode.is_some() {
-            // The umask may have removed permissions.
-            names::set_permissions(&self.file, mode)?;
+        // The umask may have removed permissions.
+        let set = if mode.is_some() { names::set_permissions(&self.file, mode) } else { Ok(()) };
+        if let Err(error) = set {
+            self.remove();
+            return Err(error);
         }
         Ok(self)
     }
 
-    /// Gives the file its final name, replacing whatever has that name.
+    /// Gives the file its final name, replacing whatever has that name. After an error it is
+    /// removed. Blocks.
     pub(in crate::fs) fn take_name(mut self, name: &OsStr) -> io::Result<()> {
+        if let Err(error) = self.name_as(name) {
+            self.remove();
+            return Err(error);
+        }
+        (self.name, self.is_named) = (None, true);
+        Ok(())
+    }
+
+    /// Removes the file. Blocks: after an error, so that nothing is left when the caller learns of
+    /// it.
+    pub(super) fn remove(mut self) {
+        if let Some(name) = self.name.take().filter(|_| self.owner.is_current()) {
+            // The error before it is the one to report.
+            let _ = names::remove(&self.dir, &name);
+        }
+    }
+
+    fn name_as(&mut self, name: &OsStr) -> io::Result<()> {
         #[cfg(all(target_os = "linux", not(ringway_portable)))]
         if self.name.is_none() {
             let link = |name: &OsStr| unnamed::link(&self.file, &self.dir, name);
@@ -84,17 +105,10 @@ impl NewFile {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     self.name = Some(with_random_name(name, link)?.0);
                 }
-                linked => {
-                    self.is_named = linked.is_ok();
-                    return linked;
-                }
+                linked => return linked,
             }
         }
-        if let Some(temporary) = &self.name {
-            names::rename(&self.dir, temporary, name)?;
-        }
-        (self.name, self.is_named) = (None, true);
-        Ok(())
+        self.name.as_ref().map_or(Ok(()), |temporary| names::rename(&self.dir, temporary, name))
     }
 }
 

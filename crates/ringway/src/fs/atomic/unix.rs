@@ -1,6 +1,7 @@
 //! Names in an open directory, on Unix: a directory that is moved meanwhile stays the same one.
 
 use crate::fs::File;
+use crate::fs::interrupted::uninterrupted;
 use ringway_core::File as CoreFile;
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, openat, renameat, unlinkat};
 use std::ffi::OsStr;
@@ -18,11 +19,12 @@ pub(super) fn directory(dir: &File, _: &Path) -> io::Result<Directory> {
 
 /// Creates a file. Errors: AlreadyExists.
 pub(super) fn create(dir: &Directory, name: &OsStr, mode: Option<u32>) -> io::Result<CoreFile> {
-    Ok(openat(dir, name, FLAGS | OFlags::CREATE | OFlags::EXCL, bits(mode))?.into())
+    let flags = FLAGS | OFlags::CREATE | OFlags::EXCL;
+    Ok(uninterrupted(|| openat(dir, name, flags, bits(mode)))?.into())
 }
 
 pub(super) fn set_permissions(file: &CoreFile, mode: Option<u32>) -> io::Result<()> {
-    Ok(fchmod(file, bits(mode))?)
+    Ok(uninterrupted(|| fchmod(file, bits(mode)))?)
 }
 
 pub(super) fn rename(dir: &Directory, from: &OsStr, to: &OsStr) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! Files without a name (`O_TMPFILE`), on Linux.
 
 use super::unix::{Directory, FLAGS, bits};
+use crate::fs::interrupted::uninterrupted;
 use ringway_core::File as CoreFile;
 use rustix::fs::{Access, AtFlags, CWD, OFlags, accessat, linkat, openat};
 use std::ffi::OsStr;
@@ -9,7 +10,8 @@ use std::os::fd::AsRawFd;
 
 /// Creates a file without a name, if the file system supports it.
 pub(super) fn create(dir: &Directory, mode: Option<u32>) -> Option<CoreFile> {
-    let file = openat(dir, c".", FLAGS | OFlags::TMPFILE, bits(mode)).map(CoreFile::from).ok()?;
+    let create = || openat(dir, c".", FLAGS | OFlags::TMPFILE, bits(mode));
+    let file = uninterrupted(create).map(CoreFile::from).ok()?;
     // Without /proc the file could not be given a name.
     accessat(CWD, path_of(&file), Access::EXISTS, AtFlags::empty()).is_ok().then_some(file)
 }

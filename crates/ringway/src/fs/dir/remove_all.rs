@@ -1,6 +1,7 @@
 //! Removes a directory with its content, on Unix: relative to open directories, so that no link is
 //! followed. On Windows the standard library does this.
 
+use crate::fs::interrupted::uninterrupted;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
@@ -18,7 +19,8 @@ struct Level {
 impl Level {
     fn open(parent: BorrowedFd<'_>, name: &CStr) -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let entries = Dir::new(openat(parent, name, flags, Mode::empty())?)?;
+        let dir = uninterrupted(|| openat(parent, name, flags, Mode::empty()))?;
+        let entries = Dir::new(dir)?;
         Ok(Self { entries, name: name.to_owned() })
     }
 }
