@@ -340,7 +340,8 @@ func TestNegativeArgumentsAreNamed(t *testing.T) {
 		expect(t, err != nil && strings.Contains(err.Error(), what) &&
 			strings.Contains(err.Error(), f.Name()), "%s: %v", what, err)
 	}
-	wantError(t, "NewFile", errorOf(e.NewFile(nil)), os.ErrInvalid)
+	wantError(t, "NewFile", errorOf(NewFile(nil)), os.ErrInvalid)
+	wantError(t, "Engine.NewFile", errorOf(e.NewFile(nil)), os.ErrInvalid)
 	closed := get(os.Open(f.Name()))(t)
 	must(t, closed.Close())
 	wantError(t, "NewFile of a closed file", errorOf(e.NewFile(closed)), os.ErrClosed)
