@@ -868,6 +868,8 @@ class AsyncFile:
         after a later write. OSError; with direct I/O EINVAL names the alignment.
         """
         self._check_writable()
+        # Below, None is the position of the descriptor.
+        offset = operator.index(offset)
         self._change(data, offset)
         try:
             return await run(self._file.write_at(data, offset, durable))
@@ -988,8 +990,6 @@ class AsyncFile:
         """
         self._check_readable()
         asked = list(pairs_of_numbers(ranges))
-        if any(offset < 0 or length < 0 for offset, length in asked):
-            raise OverflowError("warm: negative numbers")
         ends = [(offset, min(offset + length, _LARGEST_POSITION)) for offset, length in asked]
         with Steps(self._turn):
             cached, read, failed = await run(
@@ -1180,9 +1180,12 @@ def pairs(ranges: Iterable[Any], meaning: str) -> Iterator[tuple[Any, Any]]:
 
 def pairs_of_numbers(ranges: Iterable[Any]) -> Iterator[tuple[int, int]]:
     """Yield ranges as pairs of `int`, which do not wrap as those of numpy do. TypeError for what is
-    no pair of integers."""
-    for offset, length in pairs(ranges, "(offset, length)"):
-        yield operator.index(offset), operator.index(length)
+    no pair of integers, OverflowError for negative ones."""
+    for pair in pairs(ranges, "(offset, length)"):
+        offset, length = map(operator.index, pair)
+        if offset < 0 or length < 0:
+            raise OverflowError(f"a range of {length} bytes from {offset} on")
+        yield offset, length
 
 
 def octets(data: Buffer) -> memoryview:

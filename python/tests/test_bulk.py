@@ -78,6 +78,12 @@ async def test_bad_numbers(lines: Path) -> None:
         ):
             with pytest.raises(OverflowError):
                 await call
+        with pytest.raises(OverflowError, match="a range of -1 bytes from 7 on"):
+            await file.read_ranges([(0, 1), (7, -1)])
+        content = await file.read_at(10, 0)
+        with pytest.raises(TypeError):
+            await file.write_at(b"x", None)  # type: ignore[arg-type]
+        assert await file.read_at(10, 0) == content
         with pytest.raises(OSError) as raised:
             await file.read_at(1, (1 << 63) + 1)
         assert raised.value.errno == errno.EINVAL
