@@ -865,7 +865,8 @@ class AsyncFile:
         afterwards.
 
         If the task is cancelled, the data may be written in full, in part or not at all, and even
-        after a later write. OSError; with direct I/O EINVAL names the alignment.
+        after a later write. In mode 'a' it is appended, whatever the offset. OSError; with direct
+        I/O EINVAL names the alignment.
         """
         self._check_writable()
         # Below, None is the position of the descriptor.
@@ -892,8 +893,8 @@ class AsyncFile:
 
         Return bytes for each, in their order; they are shorter only at the end of the file. With
         `out`, a buffer that has room for all of them one after the other, or a buffer for each,
-        return the number of bytes of each instead. ValueError if `out` does not fit; the first
-        OSError.
+        return the number of bytes of each instead. ValueError if `out` does not fit; OverflowError
+        for negative numbers; the first OSError.
         """
         self._check_readable()
         asked = list(pairs_of_numbers(ranges))
@@ -1220,8 +1221,6 @@ def split(out: Buffer | Sequence[Buffer], lengths: list[int]) -> list[Buffer]:
             raise ValueError(f"out: buffers of {sizes} bytes for ranges of {lengths}")
         return list(out)
     whole: Any = out
-    if any(length < 0 for length in lengths):
-        raise ValueError("out: a range has a negative length")
     view = octets(whole)
     if view.nbytes < sum(lengths):
         raise ValueError(f"out: {view.nbytes} bytes for ranges of {sum(lengths)} in all")
