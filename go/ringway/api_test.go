@@ -330,7 +330,7 @@ func TestLargestOptions(t *testing.T) {
 	expect(t, l.slots >= 2*largestLane, "slots: %v", l.slots)
 }
 
-func TestNegativeArgumentsAreNamed(t *testing.T) {
+func TestInvalidArgumentsAreNamed(t *testing.T) {
 	e := newOrSkip(t, Options{})
 	f := openIn(t, e, []byte("content"), os.O_RDWR)
 	for what, at := range map[string][2]int{
@@ -340,7 +340,11 @@ func TestNegativeArgumentsAreNamed(t *testing.T) {
 		expect(t, err != nil && strings.Contains(err.Error(), what) &&
 			strings.Contains(err.Error(), f.Name()), "%s: %v", what, err)
 	}
-	wantError(t, "NewFile", errorOf(e.NewFile(nil)), os.ErrInvalid)
+	err := f.WriteBatch([]Transfer{{P: []byte("x")}}, 3)
+	expect(t, strings.Contains(err.Error(), "durability 3"), "%v", err)
+	wantError(t, "WriteBatch", err, syscall.EINVAL)
+	wantError(t, "NewFile", errorOf(NewFile(nil)), os.ErrInvalid)
+	wantError(t, "Engine.NewFile", errorOf(e.NewFile(nil)), os.ErrInvalid)
 	closed := get(os.Open(f.Name()))(t)
 	must(t, closed.Close())
 	wantError(t, "NewFile of a closed file", errorOf(e.NewFile(closed)), os.ErrClosed)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"syscall"
 )
@@ -31,7 +32,8 @@ const (
 // check returns an error for a value that is none of the constants.
 func (d Durability) check() error {
 	if d < NoSync || d > FullSync {
-		return syscall.EINVAL
+		return fmt.Errorf("durability %d is none of NoSync, DataSync and FullSync: %w", d,
+			syscall.EINVAL)
 	}
 	return nil
 }

@@ -167,7 +167,8 @@ func TestQueuesThatThePollerDoesNotWatch(t *testing.T) {
 func defaultRefused() {
 	for what, err := range map[string]error{
 		"Default": errorOf(Default()), "Open": errorOf(Open("/etc/passwd")),
-		"DirFS": errorOf(DirFS("/etc").Open("passwd")), "Explain": errors.New(Explain()),
+		"DirFS": errorOf(DirFS("/etc").Open("passwd")), "NewFile": errorOf(NewFile(os.Stdin)),
+		"Explain": errors.New(Explain()),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "no backend is called") {
 			fail(fmt.Errorf("%s: %w", what, err))

@@ -62,6 +62,19 @@ var (
 	_ fs.ReadDirFile  = (*File)(nil)
 )
 
+// NewFile makes a File from an open os.File, on the default engine. The File owns it: closing the
+// File closes both.
+func NewFile(file *os.File) (*File, error) {
+	if file == nil {
+		return nil, os.ErrInvalid
+	}
+	e, err := Default()
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: file.Name(), Err: err}
+	}
+	return e.NewFile(file)
+}
+
 // NewFile makes a File from an open os.File. The File owns it: closing the File closes both.
 func (e *Engine) NewFile(file *os.File) (*File, error) {
 	if file == nil {

@@ -27,7 +27,7 @@ import (
 // functions has the functions of the package. Reflection finds the methods.
 var functions = map[string]any{
 	"New": New, "Default": Default, "Explain": Explain, "Open": Open, "Create": Create,
-	"OpenFile": OpenFile, "CreateTemp": CreateTemp,
+	"OpenFile": OpenFile, "CreateTemp": CreateTemp, "NewFile": NewFile,
 	"ReadFile": ReadFile, "WriteFile": WriteFile, "DirFS": DirFS, "NewBuffer": NewBuffer,
 }
 

@@ -865,9 +865,12 @@ class AsyncFile:
         afterwards.
 
         If the task is cancelled, the data may be written in full, in part or not at all, and even
-        after a later write. OSError; with direct I/O EINVAL names the alignment.
+        after a later write. In mode 'a' it is appended, whatever the offset. OSError; with direct
+        I/O EINVAL names the alignment.
         """
         self._check_writable()
+        # Below, None is the position of the descriptor.
+        offset = operator.index(offset)
         self._change(data, offset)
         try:
             return await run(self._file.write_at(data, offset, durable))
@@ -890,8 +893,8 @@ class AsyncFile:
 
         Return bytes for each, in their order; they are shorter only at the end of the file. With
         `out`, a buffer that has room for all of them one after the other, or a buffer for each,
-        return the number of bytes of each instead. ValueError if `out` does not fit; the first
-        OSError.
+        return the number of bytes of each instead. ValueError if `out` does not fit; OverflowError
+        for negative numbers; the first OSError.
         """
         self._check_readable()
         asked = list(pairs_of_numbers(ranges))
@@ -988,8 +991,6 @@ class AsyncFile:
         """
         self._check_readable()
         asked = list(pairs_of_numbers(ranges))
-        if any(offset < 0 or length < 0 for offset, length in asked):
-            raise OverflowError("warm: negative numbers")
         ends = [(offset, min(offset + length, _LARGEST_POSITION)) for offset, length in asked]
         with Steps(self._turn):
             cached, read, failed = await run(
@@ -1180,9 +1181,12 @@ def pairs(ranges: Iterable[Any], meaning: str) -> Iterator[tuple[Any, Any]]:
 
 def pairs_of_numbers(ranges: Iterable[Any]) -> Iterator[tuple[int, int]]:
     """Yield ranges as pairs of `int`, which do not wrap as those of numpy do. TypeError for what is
-    no pair of integers."""
-    for offset, length in pairs(ranges, "(offset, length)"):
-        yield operator.index(offset), operator.index(length)
+    no pair of integers, OverflowError for negative ones."""
+    for pair in pairs(ranges, "(offset, length)"):
+        offset, length = map(operator.index, pair)
+        if offset < 0 or length < 0:
+            raise OverflowError(f"a range of {length} bytes from {offset} on")
+        yield offset, length
 
 
 def octets(data: Buffer) -> memoryview:
@@ -1217,8 +1221,6 @@ def split(out: Buffer | Sequence[Buffer], lengths: list[int]) -> list[Buffer]:
             raise ValueError(f"out: buffers of {sizes} bytes for ranges of {lengths}")
         return list(out)
     whole: Any = out
-    if any(length < 0 for length in lengths):
-        raise ValueError("out: a range has a negative length")
     view = octets(whole)
     if view.nbytes < sum(lengths):
         raise ValueError(f"out: {view.nbytes} bytes for ranges of {sum(lengths)} in all")

@@ -78,6 +78,12 @@ async def test_bad_numbers(lines: Path) -> None:
         ):
             with pytest.raises(OverflowError):
                 await call
+        with pytest.raises(OverflowError, match="a range of -1 bytes from 7 on"):
+            await file.read_ranges([(0, 1), (7, -1)])
+        content = await file.read_at(10, 0)
+        with pytest.raises(TypeError):
+            await file.write_at(b"x", None)  # type: ignore[arg-type]
+        assert await file.read_at(10, 0) == content
         with pytest.raises(OSError) as raised:
             await file.read_at(1, (1 << 63) + 1)
         assert raised.value.errno == errno.EINVAL
@@ -369,7 +375,7 @@ async def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     with path.open("rb") as plain, pytest.raises(ValueError, match="direct"):
         await ringway.open(plain.fileno(), "rb", closefd=False, direct=True)
     async with ringway.open(path, "rb") as file:
-        with pytest.raises(ValueError, match="negative"):
+        with pytest.raises(OverflowError, match="-5 bytes"):
             await file.read_ranges([(0, -5)], out=bytearray(10))
         assert await file.readline(0) == b"" and await file.readline() == b"line\n"
     async with await ringway.LogWriter.open(tmp_path / "log") as log:

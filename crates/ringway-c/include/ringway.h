@@ -95,7 +95,8 @@ extern "C" {
 /* Returns the version of the library that is running, such as "0.1.0". */
 const char *ringway_version(void);
 
-/* Describes the last call on this thread that returned an error, for people to read; never NULL. */
+/* Describes the last call on this thread that returned an error, for people to read; never NULL.
+   The text is valid until the next failing call on this thread. */
 const char *ringway_last_error(void);
 
 

@@ -1,7 +1,8 @@
 #!/bin/sh
 # pages.sh: checks that every function of the headers has exactly one manual page, that no page
-# documents or refers to a missing one, that errors are listed there and not in the headers, and
-# that mandoc has no warnings.
+# documents or refers to a missing one, that the table of pages in docs/c.md names every function of
+# ringway.h, that errors are listed in the pages and not in the headers, and that mandoc has no
+# warnings.
 set -eu
 cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)
@@ -22,6 +23,12 @@ if uniq -d "$scratch/named" | grep . >&2; then
     echo "these functions have more than one page" >&2
     failed=1
 fi
+# The row of a page has its functions.
+scripts/page-names.sh man/ringway_*.3 >"$scratch/rows"
+while read -r page function; do
+    grep "^| \`${page%.3}(3)\` |" ../../docs/c.md | grep -q "\`$function\`" ||
+        { echo "docs/c.md: the row of $page lacks $function" >&2; failed=1; }
+done <"$scratch/rows"
 for page in man/*.[37]; do
     name=$(basename "$page")
     # Each function is in the synopsis, too.

@@ -230,6 +230,9 @@ static void invalid_operations(struct ringway_queue *queue)
 		if (ringway_push(queue, &operations[i]) != -EINVAL || *ringway_last_error() == '\0')
 			SAME(i, -1);
 	}
+	operations[0] = ringway_prep_read(0, &before, 1, UINT64_C(1) << 63, NULL, NULL);
+	SAME(ringway_push(queue, operations), -EINVAL);
+	CHECK(strstr(ringway_last_error(), "largest offset of a file") != NULL);
 	SAME(ringway_push(queue, NULL), -EINVAL);
 	SAME(ringway_push_chain(queue, chain, 3, NULL), -EINVAL);
 	SAME(ringway_push_chain(queue, chain, 0, NULL), -EINVAL);

@@ -180,8 +180,9 @@ type CommitFuture = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 impl LogWriter {
     /// Appends to this file from the offset `end` on, which is its length. Data after `end` is
-    /// overwritten. The file must have no other writer, and no write in flight whose future was
-    /// dropped ([`File::into_std`] waits for those). Make its name durable first
+    /// overwritten. The file must be open for writing, which the first append finds out (EBADF); it
+    /// must have no other writer, and no write in flight whose future was dropped
+    /// ([`File::into_std`] waits for those). Make its name durable first
     /// ([`sync_dir`](crate::fs::sync_dir)).
     ///
     /// Errors: InvalidInput for a file opened for direct I/O or with `O_APPEND`, for a file that

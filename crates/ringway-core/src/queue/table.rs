@@ -200,7 +200,9 @@ impl<T: Default> Table<T> {
             .offset()
             .is_some_and(|offset| offset != CURRENT_POSITION && offset > i64::MAX as u64)
         {
-            return Some(Reason::Invalid("the offset is greater than i64::MAX"));
+            return Some(Reason::Invalid(
+                "the offset is greater than 9223372036854775807, the largest offset of a file",
+            ));
         }
         if operation.misses_pages() {
             return Some(Reason::Invalid(

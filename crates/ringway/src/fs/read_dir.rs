@@ -18,10 +18,12 @@ use ringway_core::op::{self, FileType, Metadata};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 /// Lists the entries of a directory, in no particular order, without `.` and `..`.
 ///
@@ -97,18 +99,29 @@ impl ReadDir {
     ///
     /// Errors: those of `getdents64(2)`; after an error there are no more entries.
     pub async fn next_entry(&mut self) -> io::Result<Option<DirEntry>> {
+        poll_fn(|context| self.poll_next_entry(context)).await
+    }
+
+    /// [`next_entry`](Self::next_entry) as a poll, for a stream of your own. If it is pending, the
+    /// task of the latest poll is woken.
+    ///
+    /// Errors: as for [`next_entry`](Self::next_entry).
+    pub fn poll_next_entry(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<DirEntry>>> {
         while self.entries.is_empty() && !self.is_over {
             let reading = self.reading.get_or_insert_with(|| {
                 let (dir, listing) = (self.dir.file.clone(), self.listing.clone());
                 Box::pin(async move { dir.engine().call(move || listing.batch()).await })
             });
-            let read = reading.await;
+            let read = ready!(reading.as_mut().poll(context));
             self.reading = None;
             self.is_over = !read.as_ref().is_ok_and(|entries| !entries.is_empty());
             self.entries = read?;
         }
         let entry = self.entries.pop_front();
-        Ok(entry.map(|entry| DirEntry { dir: Arc::clone(&self.dir), entry }))
+        Poll::Ready(Ok(entry.map(|entry| DirEntry { dir: Arc::clone(&self.dir), entry })))
     }
 }
 

@@ -9,6 +9,7 @@ use ringway::fs::{
     TryLockError,
 };
 use ringway::{AlignedBuffer, BackendKind, Coalesce, Engine, LogWriter, Position};
+use std::future::poll_fn;
 use std::io::{self, IoSlice, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
@@ -818,6 +819,11 @@ pub fn paths() -> Vec<Row> {
                 names.push(entry.file_name());
             }
             check!(names == ["of"])
+        }
+        "ReadDir::poll_next_entry" o, |f| {
+            let mut entries = f.entries().await?;
+            let mut next = async || poll_fn(|context| entries.poll_next_entry(context)).await;
+            check!(next().await?.is_some() && next().await?.is_none())
         }
         "DirEntry::metadata" o, |f| { check!(f.entry().await?.metadata().await?.len() == 5) }
         "DirEntry::file_type" E::NOTHING, |f| {
