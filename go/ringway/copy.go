@@ -100,6 +100,9 @@ func copyPieces(w io.ReaderFrom, r *io.LimitedReader, from, to *File) (n int64, 
 		size := min(r.N, copyPiece)
 		piece := &io.LimitedReader{R: r.R, N: size}
 		m, err := w.ReadFrom(piece)
+		if to != nil {
+			to.noteChange()
+		}
 		n += m
 		r.N -= size - piece.N
 		if m < size || err != nil {
