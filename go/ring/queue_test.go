@@ -348,7 +348,8 @@ func TestSubmitAndWaitWithSignals(t *testing.T) {
 	<-written
 }
 
-// A wait that a signal has interrupted goes on for the rest of its time, without end if it has none.
+// A wait that a signal has interrupted goes on for the rest of its time, or without a limit if it
+// has none.
 func TestInterruptedWaitHasTheRestOfItsTime(t *testing.T) {
 	f := newFake(4, 8, 0)
 	var waits []time.Duration

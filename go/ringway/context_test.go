@@ -170,8 +170,8 @@ func TestCauseIsTimeout(t *testing.T) {
 	}
 }
 
-// An error names the file and the operation once. The cause of a context is wrapped as a whole: what
-// it names is another file's.
+// An error names the file and the operation once. The cause of a context is wrapped as a whole: it
+// may name another file.
 func TestErrorsNameTheFileOnce(t *testing.T) {
 	f := &File{name: "mine"}
 	ours := &os.PathError{Op: "write", Path: "mine", Err: syscall.EIO}

@@ -146,8 +146,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// What Linux AIO refuses, before or after it has taken the request, is left to a plain call: that has
-// the errno of every backend, or does it.
+// What Linux AIO refuses, before or after it has taken the request, is left to a plain call: that
+// has the errno of every backend, or does it.
 func TestLinuxAIORefusals(t *testing.T) {
 	k, err := newKAIO(8)
 	if err != nil {
