@@ -444,7 +444,7 @@ func TestFetchWithoutMemory(t *testing.T) {
 	must(t, ahead.Fetch(file, 0, 0)) // What Fetch needs apart from the buffers is there.
 	ahead.Release()
 	small := ringway.NewBuffer(1)
-	limitMemory(t, 8<<20) // Less than what the pool takes from the system at once.
+	limitMemory(t, 24<<20) // Less than what the pool takes at once, and enough for a new thread.
 	var all []*ringway.Buffer
 	defer func() {
 		for _, buffer := range all {

@@ -160,12 +160,16 @@ func TestLinuxAIORefusals(t *testing.T) {
 	must(t, closed.Close())
 	chain := f.request(opWritev, nil, 0)
 	chain.extra = &writevRequest{linked: f.request(opFsync, nil, 0)}
+	odd := int32(unsupported)
+	if n, err := f.file.ReadAt(page()[:100], 0); err == nil {
+		odd = int32(n) // Some file systems take any length.
+	}
 	for what, c := range map[string]struct {
 		request *request
 		want    int32
 	}{
 		"an aligned read":     {f.request(opRead, page(), 0), pageSize},
-		"an odd length":       {f.request(opRead, page()[:100], 0), unsupported},
+		"an odd length":       {f.request(opRead, page()[:100], 0), odd},
 		"a closed descriptor": {closed.request(opRead, page(), 0), unsupported},
 		"a chain":             {chain, unsupported},
 		"the end of the file": {f.request(opRead, page(), 4*pageSize), 0},
