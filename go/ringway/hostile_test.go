@@ -304,6 +304,24 @@ func TestHostileContext(t *testing.T) {
 	})
 }
 
+// A server that answers EINTR for ever is asked again, as by package os, until the context ends:
+// nothing is left that asks it then.
+func TestHostileInterrupts(t *testing.T) {
+	rules := []string{"file direct on", "file read fail 4", "file write fail 4"}
+	onHostile(t, make([]byte, 4*pageSize), rules, func(t *testing.T, h *hostile, f *File) {
+		for what, do := range contextMethods(f, alignedSlice(2*pageSize, pageSize)) {
+			if what == "SyncContext" {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			returns(t, what, func() { wantError(t, what, do(ctx), context.DeadlineExceeded) })
+			cancel()
+		}
+		must(t, f.Close())
+		eventually(t, "the descriptor is closed", func() bool { return !isOpen(f.fd) })
+	})
+}
+
 // Transfers that hang at the server hold up neither those of other files nor other goroutines.
 func TestHostileQueueIsFull(t *testing.T) {
 	onHostile(t, make([]byte, 64*pageSize), nil, func(t *testing.T, h *hostile, f *File) {
