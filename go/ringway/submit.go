@@ -70,7 +70,8 @@ func (f *File) untornWrite(p []byte, off int64) (n int, err error) {
 	}
 	defer e.calls.end()
 	n, err = whileBusy(func() (int, error) {
-		return transferVectors(background, sysPwritev2, f.fd, []vector{newVector(p)}, off, rwfAtomic)
+		all := []vector{newVector(p)}
+		return transferVectors(background, sysPwritev2, f.fd, all, off, rwfAtomic)
 	})
 	if err == nil {
 		f.noteDone(opWrite)
