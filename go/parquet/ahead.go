@@ -23,10 +23,12 @@ package parquet
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
+	"syscall"
 
 	"github.com/parquet-go/parquet-go"
 
@@ -71,7 +73,8 @@ func NewAhead(file Source) *Ahead { return &Ahead{file: file} }
 // Fetch reads the chunks of the given leaf columns of a row group, or of all columns, in one batch.
 // It replaces what it fetched before. The memory is the size of the chunks, at most that of the
 // file. Chunks outside the file are an error, and so are nearly 2 GiB of adjacent ones on 32-bit
-// systems. After an error nothing is in memory, and reads go to the file.
+// systems. Where the system has no memory for it, the error is ENOMEM, or the program ends, as with
+// [ringway.NewBuffer]. After an error nothing is in memory, and reads go to the file.
 //
 // Reads must not run concurrently with Fetch.
 func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
@@ -87,14 +90,17 @@ func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
 	var batch []ringway.Transfer
 	for i := range wanted {
 		p := &wanted[i]
-		p.buffer = ringway.NewBuffer(int(p.end - p.begin))
+		if p.buffer, err = newBuffer(int(p.end - p.begin)); err != nil {
+			a.Release()
+			return err
+		}
+		a.parts = wanted[:i+1]
 		for at := 0; at < p.buffer.Len(); at += piece {
 			batch = append(batch,
 				ringway.Transfer{P: p.buffer.Bytes()[at:min(at+piece, p.buffer.Len())],
 					Off: p.begin + int64(at)})
 		}
 	}
-	a.parts = wanted
 	if err := a.file.ReadBatch(batch); err != nil {
 		a.Release()
 		return err
@@ -108,6 +114,18 @@ func (a *Ahead) Fetch(file *parquet.File, group int, columns ...int) error {
 		}
 	}
 	return nil
+}
+
+// newBuffer is [ringway.NewBuffer], with an error where that panics for lack of memory.
+func newBuffer(n int) (buffer *ringway.Buffer, err error) {
+	defer func() {
+		if failed := recover(); failed != nil {
+			if err, _ = failed.(error); !errors.Is(err, syscall.ENOMEM) {
+				panic(failed)
+			}
+		}
+	}()
+	return ringway.NewBuffer(n), nil
 }
 
 // ranges returns the ranges of the file that have the chunks.

@@ -26,6 +26,7 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
 
+	"github.com/ringway-io/ringway/go/internal/race"
 	"github.com/ringway-io/ringway/go/internal/skip"
 	"github.com/ringway-io/ringway/go/internal/tests"
 	ringwayparquet "github.com/ringway-io/ringway/go/parquet"
@@ -430,6 +431,66 @@ func TestFetchOfAFileThatShrinks(t *testing.T) {
 		}
 		ahead.Release()
 	}
+}
+
+// Without memory Fetch fails, and keeps none. Reads go to the file.
+func TestFetchWithoutMemory(t *testing.T) {
+	if race.Enabled {
+		t.Skip("skipped: with the race detector, pooled memory is of Go's heap")
+	}
+	f, content := rowsFile(t)
+	ahead := ringwayparquet.NewAhead(f)
+	file := get(parquet.OpenFile(ahead, int64(len(content))))(t)
+	must(t, ahead.Fetch(file, 0, 0)) // What Fetch needs apart from the buffers is there.
+	ahead.Release()
+	small := ringway.NewBuffer(1)
+	limitMemory(t, 24<<20) // Less than what the pool takes at once, and enough for a new thread.
+	var all []*ringway.Buffer
+	defer func() {
+		for _, buffer := range all {
+			buffer.Release()
+		}
+	}()
+	for size := 8 << 20; size >= 4096; size /= 2 {
+		for one := buffer(size); one != nil; one = buffer(size) {
+			all = append(all, one)
+		}
+	}
+	// There is memory for the first of two ranges that are far apart.
+	chunks := file.Metadata().RowGroups[0].Columns
+	for i, at := range []int64{0, int64(len(content)) - 10} {
+		chunk := &chunks[i].MetaData
+		chunk.DataPageOffset, chunk.DictionaryPageOffset, chunk.TotalCompressedSize = at, 0, 10
+	}
+	small.Release()
+	err := ahead.Fetch(file, 0, 0, 1)
+	expect(t, errors.Is(err, syscall.ENOMEM), "%v", err)
+	small = buffer(1)
+	require(t, small != nil, "Fetch keeps memory")
+	all = append(all, small)
+	p := make([]byte, 100)
+	n, err := ahead.ReadAt(p, 4)
+	expect(t, n == len(p) && err == nil && bytes.Equal(p, content[4:][:100]), "%v, %v", n, err)
+}
+
+// buffer returns a buffer of the pool, or nil if there is no memory for it.
+func buffer(n int) (buffer *ringway.Buffer) {
+	defer func() { _ = recover() }()
+	return ringway.NewBuffer(n)
+}
+
+// limitMemory limits the address space to so much more than is used now, until the test ends.
+func limitMemory(t *testing.T, more uint64) {
+	t.Helper()
+	var before syscall.Rlimit
+	must(t, syscall.Getrlimit(syscall.RLIMIT_AS, &before))
+	var pages uint64
+	_, err := fmt.Sscan(string(get(os.ReadFile("/proc/self/statm"))(t)), &pages)
+	must(t, err)
+	limit := before
+	limit.Cur = pages*uint64(os.Getpagesize()) + more
+	must(t, syscall.Setrlimit(syscall.RLIMIT_AS, &limit))
+	t.Cleanup(func() { must(t, syscall.Setrlimit(syscall.RLIMIT_AS, &before)) })
 }
 
 // The columns are the caller's memory.

@@ -29,8 +29,7 @@ func ExampleNew() {
 	defer engine.Close() // After the database.
 
 	db, err := pebble.Open(dir, &pebble.Options{
-		FS:     pebblevfs.New(engine, pebblevfs.DirectTables()),
-		Logger: silent{}, // Pebble logs each step otherwise.
+		FS: pebblevfs.New(engine, pebblevfs.DirectTables()),
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -330,6 +330,42 @@ func methods(t *testing.T, under vfs.FS) (all []string) {
 	return all
 }
 
+// Only a table that is not read in sequence is read past the page cache.
+func TestDirectTables(t *testing.T) {
+	engine := get(ringway.New(ringway.Options{}))(t)
+	defer engine.Close()
+	dir := t.TempDir()
+	for _, name := range []string{"a.sst", "a.log"} {
+		must(t, os.WriteFile(filepath.Join(dir, name), make([]byte, 100), 0o600))
+	}
+	if f, err := os.OpenFile(filepath.Join(dir, "a.sst"), syscall.O_DIRECT, 0); err != nil {
+		skip.Test(t, "no direct I/O here: ", err)
+	} else {
+		must(t, f.Close())
+	}
+	for _, c := range []struct {
+		name    string
+		with    []pebblevfs.Option
+		options []vfs.OpenOption
+		want    bool
+	}{
+		{"a.sst", []pebblevfs.Option{pebblevfs.DirectTables()}, nil, true},
+		{"a.sst", []pebblevfs.Option{pebblevfs.DirectTables()},
+			[]vfs.OpenOption{vfs.RandomReadsOption}, true},
+		{"a.sst", []pebblevfs.Option{pebblevfs.DirectTables()},
+			[]vfs.OpenOption{vfs.RandomReadsOption, vfs.SequentialReadsOption}, false},
+		{"a.log", []pebblevfs.Option{pebblevfs.DirectTables()}, nil, false},
+		{"a.sst", nil, nil, false},
+	} {
+		fs := pebblevfs.New(engine, c.with...)
+		f := get(fs.Open(filepath.Join(dir, c.name), c.options...))(t)
+		flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), syscall.F_GETFL, 0)
+		expect(t, errno == 0 && (flags&syscall.O_DIRECT != 0) == c.want, "%s, %d options: %o, %v",
+			c.name, len(c.options), flags, errno)
+		must(t, f.Close())
+	}
+}
+
 // After Close every method says that the file is closed.
 func TestClosedFiles(t *testing.T) {
 	each(t, func(t *testing.T, under vfs.FS) {

@@ -154,6 +154,42 @@ func TestFilesMatchDefault(t *testing.T) {
 	})
 }
 
+// Only a table that is not read in sequence is read past the page cache.
+func TestDirectTables(t *testing.T) {
+	engine := get(ringway.New(ringway.Options{}))(t)
+	defer engine.Close()
+	dir := t.TempDir()
+	for _, name := range []string{"a.sst", "a.log"} {
+		must(t, os.WriteFile(filepath.Join(dir, name), make([]byte, 100), 0o600))
+	}
+	if f, err := os.OpenFile(filepath.Join(dir, "a.sst"), syscall.O_DIRECT, 0); err != nil {
+		skip.Test(t, "no direct I/O here: ", err)
+	} else {
+		must(t, f.Close())
+	}
+	for _, c := range []struct {
+		name    string
+		with    []pebblevfs2.Option
+		options []vfs.OpenOption
+		want    bool
+	}{
+		{"a.sst", []pebblevfs2.Option{pebblevfs2.DirectTables()}, nil, true},
+		{"a.sst", []pebblevfs2.Option{pebblevfs2.DirectTables()},
+			[]vfs.OpenOption{vfs.RandomReadsOption}, true},
+		{"a.sst", []pebblevfs2.Option{pebblevfs2.DirectTables()},
+			[]vfs.OpenOption{vfs.RandomReadsOption, vfs.SequentialReadsOption}, false},
+		{"a.log", []pebblevfs2.Option{pebblevfs2.DirectTables()}, nil, false},
+		{"a.sst", nil, nil, false},
+	} {
+		fs := pebblevfs2.New(engine, c.with...)
+		f := get(fs.Open(filepath.Join(dir, c.name), c.options...))(t)
+		flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), syscall.F_GETFL, 0)
+		expect(t, errno == 0 && (flags&syscall.O_DIRECT != 0) == c.want, "%s, %d options: %o, %v",
+			c.name, len(c.options), flags, errno)
+		must(t, f.Close())
+	}
+}
+
 // A write that the disk does not take is reported to the listener of the database, as with Pebble's
 // default file system.
 func TestStalledDiskIsReported(t *testing.T) {

@@ -45,25 +45,23 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// check ends an example on an error.
-func check(err error) {
-	if err != nil {
-		log.Fatal(err)
-	}
-}
-
 // Eight reads go to the kernel with one system call. Their completions come in any order; the tag
 // says which is whose.
 func Example() {
 	f, err := os.CreateTemp("", "example")
-	check(err)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	_, err = f.WriteString("The quick brown fox jumps over the lazy dog.")
-	check(err)
+	if _, err := f.WriteString("The quick brown fox jumps over the lazy dog."); err != nil {
+		log.Fatal(err)
+	}
 
 	r, err := ring.New(ring.Options{Entries: 8})
-	check(err) // It explains why io_uring is not available, and how to fix it.
+	if err != nil {
+		log.Fatal(err) // It explains why io_uring is not available, and how to fix it.
+	}
 	defer r.Close()
 
 	words := make([][]byte, 8)
@@ -71,11 +69,14 @@ func Example() {
 		words[i] = make([]byte, 4)
 		q := new(ring.Request).Read(int(f.Fd()), words[i], int64(4*i))
 		q.UserData = i
-		check(r.Push(q))
+		if err := r.Push(q); err != nil {
+			log.Fatal(err)
+		}
 	}
 	// Submits, and waits for all of them.
-	_, err = r.SubmitAndWait(len(words), -1)
-	check(err)
+	if _, err := r.SubmitAndWait(len(words), -1); err != nil {
+		log.Fatal(err)
+	}
 	done := make([]ring.Completion, len(words))
 	for _, c := range done[:r.Reap(done)] {
 		if err := c.Err(); err != nil {
@@ -93,15 +94,21 @@ func Example() {
 // at.)
 func ExampleRequest_Link() {
 	dir, err := os.MkdirTemp("", "example")
-	check(err)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer os.RemoveAll(dir)
 	r, err := ring.New(ring.Options{})
-	check(err)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer r.Close()
 
 	temporary, name := filepath.Join(dir, "name.new"), filepath.Join(dir, "name")
 	f, err := os.Create(temporary)
-	check(err)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer f.Close()
 	fd := int(f.Fd())
 	chain := []*ring.Request{
@@ -110,10 +117,13 @@ func ExampleRequest_Link() {
 		new(ring.Request).Renameat(ring.AtFDCWD, temporary, ring.AtFDCWD, name, 0),
 	}
 	for _, q := range chain {
-		check(r.Push(q))
+		if err := r.Push(q); err != nil {
+			log.Fatal(err)
+		}
 	}
-	_, err = r.SubmitAndWait(len(chain), -1)
-	check(err)
+	if _, err := r.SubmitAndWait(len(chain), -1); err != nil {
+		log.Fatal(err)
+	}
 	var done [3]ring.Completion
 	for _, c := range done[:r.Reap(done[:])] {
 		fmt.Println(c.Result, c.Err())
@@ -130,20 +140,27 @@ func ExampleRequest_Link() {
 // A timeout for one request.
 func ExampleRequest_LinkTimeout() {
 	var pipe [2]int
-	check(syscall.Pipe2(pipe[:], syscall.O_CLOEXEC))
+	if err := syscall.Pipe2(pipe[:], syscall.O_CLOEXEC); err != nil {
+		log.Fatal(err)
+	}
 	defer syscall.Close(pipe[0])
 	defer syscall.Close(pipe[1])
 	r, err := ring.New(ring.Options{})
-	check(err)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer r.Close()
 
 	read := new(ring.Request).Read(pipe[0], make([]byte, 1), ring.CurrentPosition).Link()
 	timeout := new(ring.Request).LinkTimeout(10 * time.Millisecond)
 	for _, q := range []*ring.Request{read, timeout} {
-		check(r.Push(q))
+		if err := r.Push(q); err != nil {
+			log.Fatal(err)
+		}
 	}
-	_, err = r.SubmitAndWait(2, -1)
-	check(err)
+	if _, err := r.SubmitAndWait(2, -1); err != nil {
+		log.Fatal(err)
+	}
 	var done [2]ring.Completion
 	for _, c := range done[:r.Reap(done[:])] {
 		if c.Request == timeout {
@@ -162,31 +179,43 @@ func ExampleRequest_LinkTimeout() {
 // supports sendfile and splice.
 func Example_echo() {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	check(err)
+	if err != nil {
+		log.Fatal(err)
+	}
 	file, err := listener.(*net.TCPListener).File()
-	check(err)
+	if err != nil {
+		log.Fatal(err)
+	}
 	listener.Close()
 	defer file.Close()
 
 	const messages = 3
 	go func() { // The client.
 		conn, err := net.Dial("tcp", listener.Addr().String())
-		check(err)
+		if err != nil {
+			log.Fatal(err)
+		}
 		defer conn.Close()
 		p := make([]byte, 16)
 		for i := range messages {
 			fmt.Fprintf(conn, "message %d", i)
 			n, err := conn.Read(p)
-			check(err)
+			if err != nil {
+				log.Fatal(err)
+			}
 			fmt.Println(string(p[:n]))
 		}
 	}()
 
 	r, err := ring.New(ring.Options{})
-	check(err)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer r.Close() // Cancels the accept.
 	push := func(q *ring.Request) {
-		check(r.Push(q))
+		if err := r.Push(q); err != nil {
+			log.Fatal(err)
+		}
 	}
 	type connection struct {
 		fd     int
@@ -194,11 +223,14 @@ func Example_echo() {
 	}
 	push(new(ring.Request).Accept(int(file.Fd()), 0))
 	for served := 0; served < 1; {
-		_, err = r.SubmitAndWait(1, -1)
-		check(err)
+		if _, err := r.SubmitAndWait(1, -1); err != nil {
+			log.Fatal(err)
+		}
 		var done [16]ring.Completion
 		for _, c := range done[:r.Reap(done[:])] {
-			check(c.Err())
+			if err := c.Err(); err != nil {
+				log.Fatal(err)
+			}
 			n := int(c.Result)
 			switch q := c.Request; q.Opcode() {
 			case ring.OpAccept:

@@ -348,6 +348,54 @@ func TestSubmitAndWaitWithSignals(t *testing.T) {
 	<-written
 }
 
+// A wait that a signal has interrupted goes on for the rest of its time, or without a limit if it
+// has none.
+func TestInterruptedWaitHasTheRestOfItsTime(t *testing.T) {
+	f := newFake(4, 8, 0)
+	var waits []time.Duration
+	f.kernel = func(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno) {
+		if arg != nil {
+			waits = append(waits, time.Duration(f.wait.sec)*time.Second+
+				time.Duration(f.wait.nsec))
+		}
+		time.Sleep(5 * time.Millisecond)
+		if len(waits) == 3 {
+			return 0, syscall.ETIME
+		}
+		return 0, syscall.EINTR
+	}
+	equal(t, errorOf(f.SubmitAndWait(1, time.Minute)), ErrTimeout)
+	const step = 5 * time.Millisecond
+	require(t, len(waits) == 3 && waits[0] <= time.Minute && waits[1] <= waits[0]-step &&
+		waits[2] <= waits[1]-step, "%v", waits)
+	calls := 0
+	f.kernel = func(submit, wait, flags uint32, arg *geteventsArg) (int, syscall.Errno) {
+		expect(t, arg == nil, "a timeout")
+		if calls++; calls < 4 {
+			return 0, syscall.EINTR
+		}
+		return f.enter(submit, wait, flags, arg)
+	}
+	push(t, f.Ring, new(Request))
+	n, err := f.SubmitAndWait(1, -1)
+	require(t, n == 1 && err == nil && calls == 4, "%v, %v, %v", n, err, calls)
+}
+
+// With SQPOLL the kernel thread may take what was submitted at any time: only what was pushed after
+// that is withdrawn.
+func TestWithdrawWithSQPoll(t *testing.T) {
+	f := newFake(8, 16, ^uint32(0)-2)
+	f.params.flags |= setupSQPoll
+	submitted, pushed := []*Request{new(Request), new(Request)}, []*Request{new(Request)}
+	push(t, f.Ring, submitted...)
+	wantSubmitted(t, f.Ring, 2, nil)
+	push(t, f.Ring, pushed...)
+	back := f.Withdraw()
+	require(t, slices.Equal(back, pushed), "%v", back)
+	require(t, f.InFlight() == 2 && submitted[0].InFlight() && submitted[1].InFlight(), "%v",
+		f.InFlight())
+}
+
 // With SQPOLL, Submit waits until a full queue has space.
 func TestSubmitWaitsForTheSQPollThread(t *testing.T) {
 	r := newRing(t, Options{Entries: 4, CQEntries: 512, SQPoll: time.Millisecond})

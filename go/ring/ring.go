@@ -298,7 +298,7 @@ func (r *Ring) enter(want int, timeout time.Duration) (int, error) {
 			}
 			return n, nil
 		case syscall.EINTR:
-			if want > 0 && timeout >= 0 {
+			if want > 0 {
 				return 0, nil // The caller computes the remaining time.
 			}
 		case syscall.ETIME:

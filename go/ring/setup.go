@@ -108,7 +108,7 @@ func (w *config) dropFlag(errno syscall.Errno) (feature string) {
 		// The memory counts against RLIMIT_MEMLOCK: a smaller ring may fit.
 		if w.entries > 8 || w.completions > 32 {
 			w.entries = max(w.entries/2, 2)
-			w.completions = max(w.completions/2, w.entries)
+			w.completions /= 2
 			return "CQSIZE"
 		}
 	}
@@ -127,7 +127,7 @@ func (w *config) dropFlag(errno syscall.Errno) (feature string) {
 }
 
 func (o Options) config() config {
-	w := config{entries: o.Entries, completions: o.CQEntries, attach: -1}
+	w := config{entries: o.Entries, completions: o.CQEntries}
 	if w.entries == 0 {
 		w.entries = 64
 	}
@@ -169,18 +169,20 @@ func New(o Options) (*Ring, error) {
 	return open(o.config())
 }
 
-// setup makes a ring with these flags, without its mappings.
-func (w *config) setup() (fd int, p params, errno syscall.Errno) {
-	p = params{flags: w.flags, cqEntries: w.completions, sqThreadIdle: w.idle}
-	if w.flags&setupCQSize == 0 {
-		p.cqEntries = 0
-	}
-	if w.flags&setupAttachWQ != 0 {
-		p.wqFD = uint32(w.attach)
-	}
+// params returns the arguments. The kernel ignores those that belong to flags which are not set,
+// and refuses TASKRUN_FLAG alone.
+func (w *config) params() params {
+	p := params{flags: w.flags, cqEntries: w.completions, sqThreadIdle: w.idle,
+		wqFD: uint32(w.attach)}
 	if w.flags&(setupCoopTaskrun|setupDeferTaskrun) == 0 {
 		p.flags &^= setupTaskrunFlag
 	}
+	return p
+}
+
+// setup makes a ring with these flags, without its mappings.
+func (w *config) setup() (fd int, p params, errno syscall.Errno) {
+	p = w.params()
 	ring, _, errno := syscall.Syscall(sysSetup, uintptr(w.entries), uintptr(unsafe.Pointer(&p)), 0)
 	return int(ring), p, errno
 }
@@ -201,7 +203,7 @@ func open(w config) (*Ring, error) {
 		r.refusals = append(r.refusals, explain(feature, errno))
 	}
 	// If other flags were refused too, they may be the reason why the first attempt failed.
-	if wanted&^w.flags&setupAttachWQ != 0 && len(r.refusals) > 1 {
+	if wanted&^w.flags&setupAttachWQ != 0 {
 		w.flags |= setupAttachWQ
 		if fd, p, errno := w.setup(); errno == 0 {
 			_ = syscall.Close(r.fd)
@@ -225,9 +227,6 @@ func open(w config) (*Ring, error) {
 func (r *Ring) mmap() error {
 	p := &r.params
 	sqSize := int(p.sqOff.array + p.sqEntries*4)
-	if p.flags&setupNoSQArray != 0 {
-		sqSize = int(p.sqOff.array)
-	}
 	cqSize := int(p.cqOff.cqes + p.cqEntries*uint32(unsafe.Sizeof(cqe{})))
 	if p.features&featSingleMmap == 0 {
 		// Linux 5.4 and later map both queues at once. The package requires 5.6.

@@ -6,6 +6,7 @@ package ring
 
 import (
 	"errors"
+	"math"
 	"runtime"
 	"slices"
 	"syscall"
@@ -76,12 +77,87 @@ func TestRefusedFlagsAreDroppedInOrder(t *testing.T) {
 		w := Options{}.config()
 		equal(t, w.dropFlag(errno), "")
 	}
-	w = Options{}.config()
-	for w.dropFlag(syscall.ENOMEM) != "" {
-	}
-	equal(t, w.entries, 8)
 	w = Options{SQPoll: 10 * time.Millisecond}.config()
 	equal(t, w.dropFlag(syscall.EPERM), "SQPOLL")
+	// Nothing helps against these, and ATTACH_WQ is the first to go otherwise.
+	for errno, want := range map[syscall.Errno]string{syscall.ENOSYS: "", syscall.EMFILE: "",
+		syscall.ENFILE: "", syscall.EINVAL: "ATTACH_WQ", syscall.EPERM: "ATTACH_WQ"} {
+		w := Options{SQPoll: time.Second, Attach: &Ring{fd: 5}}.config()
+		equal(t, w.dropFlag(errno), want)
+		equal(t, w.flags&setupAttachWQ == 0, want != "")
+	}
+}
+
+// Under a limit on locked memory both queues become smaller, down to a size that is of use.
+func TestQueuesThatDoNotFitAreHalved(t *testing.T) {
+	for _, c := range []struct{ entries, completions, wantEntries, wantCompletions uint32 }{
+		{64, 256, 8, 32}, {64, 64, 8, 8}, {8, 32, 8, 32}, {8, 4096, 2, 32}, {1, 4096, 2, 32},
+		{16, 33, 8, 16},
+	} {
+		w := Options{Entries: c.entries, CQEntries: c.completions}.config()
+		for w.dropFlag(syscall.ENOMEM) != "" {
+		}
+		require(t, w.entries == c.wantEntries && w.completions == c.wantCompletions,
+			"%+v: %d, %d", c, w.entries, w.completions)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	const always = setupNoSQArray | setupSubmitAll | setupCQSize | setupClamp
+	const most = math.MaxUint32
+	for _, c := range []struct {
+		o    Options
+		want params
+	}{
+		{Options{}, params{flags: always, cqEntries: 256}},
+		{Options{CQEntries: 10}, params{flags: always, cqEntries: 64}},
+		{Options{CQEntries: 1000}, params{flags: always, cqEntries: 1000}},
+		{Options{Entries: 1 << 31}, params{flags: always, cqEntries: 4 * maxEntries}},
+		{Options{SQPoll: 1}, params{flags: always | setupSQPoll, cqEntries: 256, sqThreadIdle: 1}},
+		{Options{SQPoll: 5 * time.Millisecond, CoopTaskrun: true, DeferTaskrun: true},
+			params{flags: always | setupSQPoll, cqEntries: 256, sqThreadIdle: 5}},
+		{Options{SQPoll: math.MaxInt64}, params{flags: always | setupSQPoll, cqEntries: 256,
+			sqThreadIdle: most}},
+		{Options{CoopTaskrun: true}, params{flags: always | setupCoopTaskrun | setupTaskrunFlag,
+			cqEntries: 256}},
+		{Options{CoopTaskrun: true, DeferTaskrun: true}, params{cqEntries: 256,
+			flags: always | setupSingleIssuer | setupDeferTaskrun | setupTaskrunFlag}},
+		{Options{IOPoll: true, Attach: &Ring{fd: 5}}, params{cqEntries: 256, wqFD: 5,
+			flags: always | setupIOPoll | setupAttachWQ}},
+	} {
+		w := c.o.config()
+		require(t, w.params() == c.want && w.entries <= maxEntries, "%+v: %+v, %d", c.o, w.params(),
+			w.entries)
+	}
+	// Without DEFER_TASKRUN, TASKRUN_FLAG has no meaning.
+	w := Options{DeferTaskrun: true}.config()
+	equal(t, w.dropFlag(syscall.EINVAL), "NO_SQARRAY")
+	equal(t, w.dropFlag(syscall.EINVAL), "DEFER_TASKRUN")
+	equal(t, w.params().flags, setupSubmitAll|setupCQSize|setupClamp)
+}
+
+// Kernels before 5.4 map the queues one by one, which the package does not support.
+func TestQueuesThatAreMappedOneByOne(t *testing.T) {
+	r := &Ring{fd: -1, params: params{sqEntries: 1, cqEntries: 1}}
+	equal(t, r.mmap(), error(syscall.EINVAL))
+}
+
+// ATTACH_WQ is not dropped for good because the kernel refuses another flag.
+func TestAttachesAlthoughAnotherFlagIsRefused(t *testing.T) {
+	w := Options{Attach: newRing(t, Options{})}.config()
+	w.flags |= setupDeferTaskrun // Every kernel refuses it without SINGLE_ISSUER.
+	r, err := open(w)
+	if err != nil {
+		skip(t, err)
+	}
+	defer closeRing(t, r)
+	var refused []string
+	for _, one := range r.Refusals() {
+		refused = append(refused, one.Feature)
+	}
+	require(t, slices.Contains(r.SetupFlags(), "ATTACH_WQ") &&
+		slices.Contains(refused, "DEFER_TASKRUN") && !slices.Contains(refused, "ATTACH_WQ"),
+		"%v, refused: %v", r.SetupFlags(), refused)
 }
 
 func TestNewReturnsARefusal(t *testing.T) {

@@ -109,7 +109,7 @@ func (f *File) readCache(use cacheUse, p []byte, off int64) (n int, ok bool) {
 	case skipCache:
 		return 0, false
 	case pread:
-		n, err := f.blocking(opRead, p, off)
+		n, err := f.blocking(background, opRead, p, off)
 		return n, err == nil // An error is found again, and handled, by the step that follows.
 	}
 	if n, ok = readCached(f.fd, p, off, f.rwFlags()); ok {

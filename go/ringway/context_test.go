@@ -10,6 +10,8 @@ import (
 	"errors"
 	"io"
 	"os"
+	"reflect"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -165,6 +167,26 @@ func TestCauseIsTimeout(t *testing.T) {
 	cancel()
 	if err := f.SyncContext(canceled); os.IsTimeout(err) || !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// An error names the file and the operation once. The cause of a context is wrapped as a whole: it
+// may name another file.
+func TestErrorsNameTheFileOnce(t *testing.T) {
+	f := &File{name: "mine"}
+	ours := &os.PathError{Op: "write", Path: "mine", Err: syscall.EIO}
+	other := &os.PathError{Op: "open", Path: "other", Err: syscall.ENOENT}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(other)
+	for _, c := range []struct{ err, want error }{
+		{nil, nil},
+		{io.EOF, io.EOF},
+		{syscall.EIO, &os.PathError{Op: "read", Path: "mine", Err: syscall.EIO}},
+		{ours, ours},
+		{causeOf(ctx), &os.PathError{Op: "read", Path: "mine", Err: &endedError{other}}},
+	} {
+		got := f.fail("read", c.err)
+		expect(t, reflect.DeepEqual(got, c.want), "%v: %v", c.err, got)
 	}
 }
 

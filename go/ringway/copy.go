@@ -3,6 +3,7 @@
 package ringway
 
 import (
+	"errors"
 	"io"
 	"math"
 	"net"
@@ -27,7 +28,7 @@ func (w writerOnly) Write(p []byte) (int, error) { return w.f.Write(p) }
 
 // ReadFrom copies from r as [os.File.ReadFrom] does: by the kernel alone if it can. It writes full
 // buffers to a file that is open for direct I/O, however little r returns at once, so that only the
-// total length must be aligned.
+// total length must be aligned. If r fails before that, the error has both errors.
 func (f *File) ReadFrom(r io.Reader) (n int64, err error) {
 	if f == nil {
 		return 0, os.ErrInvalid
@@ -100,6 +101,9 @@ func copyPieces(w io.ReaderFrom, r *io.LimitedReader, from, to *File) (n int64, 
 		size := min(r.N, copyPiece)
 		piece := &io.LimitedReader{R: r.R, N: size}
 		m, err := w.ReadFrom(piece)
+		if to != nil {
+			to.noteChange()
+		}
 		n += m
 		r.N -= size - piece.N
 		if m < size || err != nil {
@@ -132,6 +136,9 @@ func (f *File) readInto(r io.Reader) (n int64, err error) {
 		m, failed := f.Write(p[:full])
 		n += int64(m)
 		if failed != nil {
+			if err != nil && err != io.EOF {
+				failed = errors.Join(err, failed) // It may be why the rest is no whole block.
+			}
 			return n, failed
 		}
 		filled = copy(p, p[full:filled])

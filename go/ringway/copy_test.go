@@ -28,6 +28,24 @@ import (
 // copySize is a multiple of the alignment of direct writes.
 const copySize = 1<<20 + 4096
 
+// A reader that fails leaves a length that no direct write can have. Its error is returned all the
+// same: it tells why the copy is not complete.
+func TestErrorOfAReaderOfWhichARestIsLeft(t *testing.T) {
+	reason := errors.New("the connection is gone")
+	each(t, func(t *testing.T, e *Engine, direct int) {
+		f := openIn(t, e, nil, os.O_RDWR|direct)
+		n, err := f.ReadFrom(io.MultiReader(bytes.NewReader(make([]byte, copySize+100)),
+			iotest.ErrReader(reason)))
+		wantError(t, "ReadFrom", err, reason)
+		var misaligned *MisalignedError
+		want := int64(copySize + 100)
+		if errors.As(err, &misaligned) {
+			want -= int64(misaligned.Len)
+		}
+		expect(t, n == want && (direct != 0) == (misaligned != nil), "%d bytes: %v", n, err)
+	})
+}
+
 // oddReader returns odd numbers of bytes.
 type oddReader struct{ p []byte }
 

@@ -418,14 +418,16 @@ func journalCommit(t *testing.T, h *hostile, backend Backend, name string) {
 	t.Log(fmt.Sprint("the longest sleep of 5 ms: ", worst))
 }
 
-// A write by a plain call changes the times of the file, too: the next read asks for them.
-func TestReadAsksForTheAccessTimeAfterEachKindOfWrite(t *testing.T) {
+// A write by a plain call changes the times of the file, too, and so do other changes: the next
+// read asks for them.
+func TestReadAsksForTheAccessTimeAfterEachChange(t *testing.T) {
 	e := newOrSkip(t, Options{})
 	f := openIn(t, e, make([]byte, 4*pageSize), os.O_RDWR)
 	d := openIn(t, e, make([]byte, 4*pageSize), os.O_RDWR|Direct)
 	batch := func(f *File) func() error {
 		return func() error { return f.WriteBatch(pages(pageSize), DataSync) }
 	}
+	source := func(flag int) *File { return openIn(t, e, page(), os.O_RDONLY|flag) }
 	for what, write := range map[string]struct {
 		f  *File
 		do func() error
@@ -434,6 +436,15 @@ func TestReadAsksForTheAccessTimeAfterEachKindOfWrite(t *testing.T) {
 		"buffered":        {f, func() error { return errorOf(f.WriteAt([]byte("x"), 0)) }},
 		"batch, direct":   {d, batch(d)},
 		"batch, buffered": {f, batch(f)},
+		"Chmod":           {f, func() error { return f.Chmod(0o600) }},
+		"Chown":           {f, func() error { return f.Chown(-1, -1) }},
+		"Preallocate":     {f, func() error { return f.Preallocate(0, pageSize) }},
+		"Truncate":        {f, func() error { return f.Truncate(4 * pageSize) }},
+		"ReadFrom":        {f, func() error { return errorOf(f.ReadFrom(source(Direct))) }},
+		"WriteTo":         {f, func() error { return errorOf(source(Direct).WriteTo(f)) }},
+		// By the kernel.
+		"ReadFrom, buffered": {f, func() error { return errorOf(f.ReadFrom(source(0))) }},
+		"WriteTo, buffered":  {f, func() error { return errorOf(source(0).WriteTo(f)) }},
 	} {
 		a := &write.f.accessTime
 		a.seen.Store(a.writes.Load() + 1)

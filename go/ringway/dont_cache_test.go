@@ -68,7 +68,8 @@ func hasDontCache(t *testing.T, name string) bool {
 	must(t, err)
 	defer file.Close()
 	v := newVector(make([]byte, 1))
-	_, err = transferVectors(sysPreadv2, int(file.Fd()), []vector{v}, 0, rwfDontCache)
+	_, err = transferVectors(background, sysPreadv2, int(file.Fd()), []vector{v}, 0,
+		rwfDontCache)
 	return err == nil
 }
 

@@ -116,6 +116,14 @@ func (f *File) use(op string, do func() error) error {
 	return f.fail(op, do())
 }
 
+// change is use with a call that may change the file's times, as a write does.
+func (f *File) change(op string, do func() error) error {
+	return f.use(op, func() error {
+		defer f.noteChange()
+		return do()
+	})
+}
+
 // Name returns the name that the file was opened with.
 func (f *File) Name() string { return f.name }
 
@@ -202,12 +210,12 @@ func (f *File) Readdirnames(n int) (names []string, err error) {
 
 // Chmod changes the mode as [os.File.Chmod] does.
 func (f *File) Chmod(mode fs.FileMode) error {
-	return f.use("chmod", func() error { return f.file.Chmod(mode) })
+	return f.change("chmod", func() error { return f.file.Chmod(mode) })
 }
 
 // Chown changes the owner as [os.File.Chown] does.
 func (f *File) Chown(uid, gid int) error {
-	return f.use("chown", func() error { return f.file.Chown(uid, gid) })
+	return f.change("chown", func() error { return f.file.Chown(uid, gid) })
 }
 
 // Chdir changes the working directory as [os.File.Chdir] does.
@@ -217,7 +225,7 @@ func (f *File) Chdir() error {
 
 // Truncate changes the size as [os.File.Truncate] does.
 func (f *File) Truncate(size int64) error {
-	return f.use("truncate", func() error { return f.file.Truncate(size) })
+	return f.change("truncate", func() error { return f.file.Truncate(size) })
 }
 
 // Seek sets the current position as [os.File.Seek] does.

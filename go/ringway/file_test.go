@@ -44,13 +44,14 @@ func TestReaderAtContract(t *testing.T) {
 		defer reference.Close()
 		all := []int64{0, 1, 511, 512, 4095, 4096, 4097, 12288, int64(len(content)) - 1,
 			int64(len(content)), 1 << 20, 1 << 40, -1}
-		for _, before := range []int64{0, 1, 100, 511, 512, 4095, 4096, 5000, 3 << 20} {
+		for _, before := range []int64{0, 1, 100, 511, 512, 4095, 4096, 5000, 3 << 20,
+			maxPooled + 100} {
 			all = append(all, math.MaxInt64-before)
 		}
 		for _, off := range all {
 			lengths := []int{0, 1, 10, 511, 512, 513, 4096, 5000, 12288, 20000}
 			if off > 1<<40 {
-				lengths = append(lengths, 2<<20, 4<<20)
+				lengths = append(lengths, 2<<20, 4<<20, maxPooled+4096)
 			}
 			for _, n := range lengths {
 				plain := func(p []byte) (int, error) { return reference.ReadAt(p, off) }

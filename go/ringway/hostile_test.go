@@ -169,6 +169,57 @@ func TestHostileReads(t *testing.T) {
 	}
 }
 
+// Writes that the server makes in part go on behind that part.
+func TestHostileWrites(t *testing.T) {
+	rules := []string{"file direct on", "file write short 1000"}
+	onHostile(t, make([]byte, 8*pageSize), rules, func(t *testing.T, h *hostile, f *File) {
+		want := content(t, f)
+		for i, write := range []func(p []byte, off int64) error{
+			func(p []byte, off int64) error { return errorOf(f.WriteAt(p, off)) },
+			func(p []byte, off int64) error {
+				batch := []Transfer{{P: p[:pageSize], Off: off},
+					{P: p[pageSize:], Off: off + pageSize}}
+				err := f.WriteBatch(batch, DataSync)
+				allWritten(t, batch)
+				return err
+			},
+		} {
+			p := alignedSlice(2*pageSize, pageSize)
+			off := int64(1+3*i) * pageSize
+			copy(p, bytesOf(len(p)+i))
+			must(t, write(p, off))
+			copy(want[off:], p)
+			got := get(os.ReadFile(filepath.Join(h.below, "file")))(t)
+			require(t, bytes.Equal(got, want), "way %d: other bytes", i)
+		}
+	})
+}
+
+// A server that refuses a direct transfer as it is gets it in pages, once it has refused one.
+func TestHostileAlignment(t *testing.T) {
+	content := bytesOf(4 * pageSize)
+	onHostile(t, content, nil, func(t *testing.T, h *hostile, f *File) {
+		if !f.direct {
+			return
+		}
+		aligned := alignedSlice(2*pageSize, pageSize)
+		odd := aligned[1:][:pageSize]
+		h.set(fmt.Sprintf("file read fail %d 1", syscall.EINVAL))
+		wantError(t, "an aligned read", errorOf(f.ReadAt(aligned, 0)), syscall.EINVAL)
+		expect(t, !f.needsPages.Load(), "pages, although alignment was not the reason")
+		for _, op := range []string{"write", "read"} {
+			f := open(t, f.engine, f.Name(), os.O_RDWR|Direct)
+			h.set(fmt.Sprintf("file %s fail %d 1", op, syscall.EINVAL))
+			if op == "write" {
+				copy(odd, content[pageSize:])
+				moves(t, pageSize)(f.WriteAt(odd, pageSize))
+			}
+			reads(t, f, 100, content[100:][:5000])
+			expect(t, f.needsPages.Load(), "%s: no pages", op)
+		}
+	})
+}
+
 // A batch with a sync sends a sync to the server, and returns its error.
 func TestHostileSync(t *testing.T) {
 	onHostile(t, make([]byte, 4*pageSize), nil, func(t *testing.T, h *hostile, f *File) {
@@ -250,6 +301,24 @@ func TestHostileContext(t *testing.T) {
 			cancel()
 		}
 		h.set("clear")
+	})
+}
+
+// A server that answers EINTR for ever is asked again, as by package os, until the context ends:
+// nothing is left that asks it then.
+func TestHostileInterrupts(t *testing.T) {
+	rules := []string{"file direct on", "file read fail 4", "file write fail 4"}
+	onHostile(t, make([]byte, 4*pageSize), rules, func(t *testing.T, h *hostile, f *File) {
+		for what, do := range contextMethods(f, alignedSlice(2*pageSize, pageSize)) {
+			if what == "SyncContext" {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			returns(t, what, func() { wantError(t, what, do(ctx), context.DeadlineExceeded) })
+			cancel()
+		}
+		must(t, f.Close())
+		eventually(t, "the descriptor is closed", func() bool { return !isOpen(f.fd) })
 	})
 }
 

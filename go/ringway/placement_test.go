@@ -146,6 +146,48 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// What Linux AIO refuses, before or after it has taken the request, is left to a plain call: that
+// has the errno of every backend, or does it.
+func TestLinuxAIORefusals(t *testing.T) {
+	k, err := newKAIO(8)
+	if err != nil {
+		skip.Test(t, err)
+	}
+	defer func() { must(t, k.close()) }()
+	e := newOrSkip(t, Options{Backend: BackendThreads})
+	f := openIn(t, e, make([]byte, 4*pageSize), os.O_RDWR|Direct)
+	closed := openIn(t, e, nil, os.O_RDWR|Direct)
+	must(t, closed.Close())
+	chain := f.request(opWritev, nil, 0)
+	chain.extra = &writevRequest{linked: f.request(opFsync, nil, 0)}
+	odd := int32(unsupported)
+	if n, err := f.file.ReadAt(page()[:100], 0); err == nil {
+		odd = int32(n) // Some file systems take any length.
+	}
+	for what, c := range map[string]struct {
+		request *request
+		want    int32
+	}{
+		"an aligned read":     {f.request(opRead, page(), 0), pageSize},
+		"an odd length":       {f.request(opRead, page()[:100], 0), odd},
+		"a closed descriptor": {closed.request(opRead, page(), 0), unsupported},
+		"a chain":             {chain, unsupported},
+		"the end of the file": {f.request(opRead, page(), 4*pageSize), 0},
+	} {
+		c.request.mayWait = false
+		k.push(c.request)
+		var done []*request
+		eventually(t, what, func() bool {
+			k.submit()
+			done = k.reap(done)
+			return len(done) == c.request.count()
+		})
+		for _, r := range done {
+			expect(t, r.result == c.want, "%s: %d, not %d", what, r.result, c.want)
+		}
+	}
+}
+
 // Up to a limit, transfers are plain calls, whether they return or hang. Transfers beyond the limit
 // go to the queue, and so do all others until only a few run again.
 func TestFewTransfersArePlainCalls(t *testing.T) {

@@ -27,7 +27,7 @@ var (
 // The blocks are not written. The first write to each still changes metadata, which a sync then has
 // to write, too: see [File.PreallocateWritten].
 func (f *File) Preallocate(off, n int64) error {
-	return f.use("preallocate", func() error { return f.reserve(off, n) })
+	return f.change("preallocate", func() error { return f.reserve(off, n) })
 }
 
 // PreallocateWritten extends the file by a range of zeroes that are written to the device, and
@@ -42,7 +42,7 @@ func (f *File) Preallocate(off, n int64) error {
 // have any length up to the end of the range, with zeroes. The file system reserves the range
 // first, if it can. A direct file needs whole blocks, otherwise the error is a [*MisalignedError].
 func (f *File) PreallocateWritten(off, n int64) error {
-	return f.use("preallocate", func() error {
+	return f.change("preallocate", func() error {
 		if err := f.checkZeroes(off, n); err != nil {
 			return err
 		}

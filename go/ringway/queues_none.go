@@ -60,6 +60,8 @@ func (e *Engine) describe() string { return "" }
 
 func (f *File) noteDone(opcode) {}
 
+func (f *File) noteChange() {}
+
 func (f *File) lookUpWaits() *waits { return nil }
 
 // tryMayWait is not called: there are no tries.

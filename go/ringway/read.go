@@ -180,12 +180,8 @@ func (f *File) readableLength(off int64, n int) (int, error) {
 	if err != nil || !info.Mode().IsRegular() {
 		return n, err
 	}
-	left := max(info.Size()-off, 0)
-	if left >= int64(n) {
-		return n, nil
-	}
 	// Whole pages, as direct I/O needs them.
-	left &^= pageSize - 1
+	left := max(info.Size()-off, 0) &^ (pageSize - 1)
 	return int(left + min(pageSize, int64(n)-left)), nil
 }
 

@@ -168,6 +168,39 @@ type writerFunc func(p []byte) (int, error)
 
 func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
+// A read takes memory for the pages that the file has there, and for one more at most: the file may
+// grow. It takes no more than was asked for.
+func TestReadableLength(t *testing.T) {
+	e := newOrSkip(t, Options{Backend: BackendThreads})
+	f := openIn(t, e, nil, os.O_RDWR)
+	for _, c := range []struct {
+		size, off int64
+		n, want   int
+	}{
+		{0, 0, 1 << 30, 4096},
+		{0, 0, 100, 100},
+		{100, 0, 1 << 30, 4096},
+		{100, 50, 60, 60},
+		{4095, 0, 1 << 30, 4096},
+		{4096, 0, 1 << 30, 8192},
+		{5000, 0, 1 << 30, 8192},
+		{5000, 0, 5000, 5000},
+		{5000, 0, 4999, 4999},
+		{5000, 0, 5001, 5001},
+		{5000, 4999, 1 << 30, 4096},
+		{5000, 5000, 1 << 30, 4096},
+		{5000, 1 << 40, 1 << 30, 4096},
+		{1 << 30, 0, 9 << 20, 9 << 20},
+	} {
+		must(t, f.Truncate(c.size))
+		got, err := f.readableLength(c.off, c.n)
+		expect(t, got == c.want && err == nil, "%+v: %d, %v", c, got, err)
+	}
+	reading, _ := pipe(t, e)
+	got, err := reading.readableLength(0, 1<<30)
+	expect(t, got == 1<<30 && err == nil, "a pipe, which has no length: %d, %v", got, err)
+}
+
 // No file is too long for its length to be rounded up.
 func TestReadBufOfTheLongestFile(t *testing.T) {
 	e := newOrSkip(t, Options{})

@@ -229,6 +229,40 @@ func TestLateReaper(t *testing.T) {
 	must(t, s.close(time.Now().Add(closeWait), closeWait/5))
 }
 
+// A group has no more operations than there is capacity for, unless it is one chain.
+func TestGroupFitsTheCapacity(t *testing.T) {
+	for _, c := range []struct {
+		limit, capacity int   // Of operations in flight, and of the queue.
+		pending         []int // Operations of each request.
+		want            int   // Requests of the group.
+	}{
+		{8, 8, []int{1, 1, 1}, 3},
+		{8, 2, []int{1, 1, 1}, 2},
+		{2, 8, []int{1, 1, 1}, 2},
+		{8, 2, []int{1, 2, 1}, 1},
+		{8, 3, []int{1, 2, 1}, 2},
+		{8, 1, []int{2, 1}, 1},
+		{8, 0, []int{1}, 0},
+	} {
+		s := &shard{pace: pace{limit: c.limit}, capacity: c.capacity}
+		for _, operations := range c.pending {
+			r := newRequest(opRead, 0, nil, 0)
+			if operations == 2 {
+				r = newRequest(opWritev, 0, nil, 0)
+				r.extra = &writevRequest{linked: newRequest(opFsync, 0, nil, 0)}
+			}
+			s.append(r)
+		}
+		taken, count := s.take()
+		operations := 0
+		for _, n := range c.pending[:len(taken)] {
+			operations += n
+		}
+		expect(t, len(taken) == c.want && count == operations && len(s.inQueue) == count,
+			"%+v: %d requests, %d operations", c, len(taken), count)
+	}
+}
+
 // A request that the kernel never does is made by a plain call after some tries. A signal is no
 // such try, and an error is none at all.
 func TestRetriesAreBounded(t *testing.T) {

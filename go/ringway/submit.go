@@ -31,7 +31,7 @@ func (f *File) queued(w *work, size int, few bool) (n int, from source, err erro
 	}
 	s := e.shard()
 	if few && e.beginPlain(s) {
-		n, err = f.blocking(op, p, w.off)
+		n, err = f.blocking(w.ctx, op, p, w.off)
 		e.plain.Add(-1)
 		if err == nil {
 			f.noteDone(op)
@@ -70,7 +70,8 @@ func (f *File) untornWrite(p []byte, off int64) (n int, err error) {
 	}
 	defer e.calls.end()
 	n, err = whileBusy(func() (int, error) {
-		return transferVectors(sysPwritev2, f.fd, []vector{newVector(p)}, off, rwfAtomic)
+		all := []vector{newVector(p)}
+		return transferVectors(background, sysPwritev2, f.fd, all, off, rwfAtomic)
 	})
 	if err == nil {
 		f.noteDone(opWrite)

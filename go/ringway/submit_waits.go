@@ -82,16 +82,19 @@ func (f *File) tryMayWait() bool {
 	return w == nil || w.first && !f.warm.Load() || w.atime && f.accessTime.isDue(f.fd)
 }
 
-// noteDone records that a transfer is complete. After a write, the next read asks for the access
-// time.
+// noteDone records that a transfer is complete.
 func (f *File) noteDone(op opcode) {
 	if !f.warm.Load() {
 		f.warm.Store(true)
 	}
 	if op != opRead {
-		f.accessTime.writes.Add(1)
+		f.noteChange()
 	}
 }
+
+// noteChange records that the file's times may have changed. The next read asks for the access
+// time.
+func (f *File) noteChange() { f.accessTime.writes.Add(1) }
 
 // accessTime predicts whether the next read of a file changes its access time (relatime): the first
 // one after a write does, and one a day.
@@ -99,7 +102,7 @@ type accessTime struct {
 	mu     sync.Mutex
 	due    atomic.Bool
 	asked  atomic.Int64  // When the kernel was asked, in nanoseconds since started.
-	writes atomic.Uint32 // How many writes of the File are complete.
+	writes atomic.Uint32 // How many writes and other changes of the File are complete.
 	// One more than writes when the kernel was asked; 0 if it never was.
 	seen   atomic.Uint32
 	wasDue int64 // When it was due, at last.

@@ -132,6 +132,29 @@ func waitForCaller(t *testing.T, f *File) {
 	})
 }
 
+// A round is fsync if one of its callers needs that, in whatever order they come.
+func TestRoundDoesWhatAllCallersNeed(t *testing.T) {
+	for _, c := range []struct {
+		callers []opcode
+		want    opcode
+	}{
+		{[]opcode{opFsync}, opFsync},
+		{[]opcode{opFdatasync, opFdatasync}, opFdatasync},
+		{[]opcode{opFdatasync, opFsync}, opFsync},
+		{[]opcode{opFsync, opFdatasync}, opFsync},
+	} {
+		var s syncs
+		var r *syncRound
+		for i, op := range c.callers {
+			var isFirst bool
+			r, isFirst = s.join(op)
+			expect(t, isFirst == (i == 0), "caller %d is the first: %v", i, isFirst)
+		}
+		op, wanted := s.start(r)
+		expect(t, op == c.want && wanted, "%v: %v, %v", c.callers, opcodeName(op), wanted)
+	}
+}
+
 // A caller who comes after the sync that failed has ended does not receive its error, also if
 // others who waited meanwhile are about to.
 func TestErrorOfSyncEndsWithThoseWhoWaited(t *testing.T) {

@@ -6,6 +6,7 @@
 package ringway
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"math"
@@ -180,14 +181,14 @@ func readCached(fd int, p []byte, off int64, flags uint32) (n int, ok bool) {
 var cachedReads = kernel.AtLeast(5, 11)
 
 // blocking is a transfer by a plain system call. A read that returns 0 bytes is at the end of the
-// file.
-func (f *File) blocking(op opcode, p []byte, off int64) (n int, err error) {
+// file. A signal ends it only if the context has ended: a server (FUSE) may answer EINTR for ever.
+func (f *File) blocking(ctx context.Context, op opcode, p []byte, off int64) (n int, err error) {
 	if !f.dropsPages() {
-		return f.plain(op, p, off)
+		return f.plain(ctx, op, p, off)
 	}
 	return f.withFlags(func(flags uint32) (int, error) {
 		if flags == 0 || len(p) == 0 {
-			return f.plain(op, p, off)
+			return f.plain(ctx, op, p, off)
 		}
 		call := uintptr(sysPreadv2)
 		if op != opRead {
@@ -195,8 +196,8 @@ func (f *File) blocking(op opcode, p []byte, off int64) (n int, err error) {
 			kernelReads(p) // As the calls of package syscall tell the race detector.
 		}
 		vector := newVector(p)
-		n, err := transferVectors(call, f.fd, (*[1]syscall.Iovec)(unsafe.Pointer(&vector))[:], off,
-			flags)
+		n, err := transferVectors(ctx, call, f.fd,
+			(*[1]syscall.Iovec)(unsafe.Pointer(&vector))[:], off, flags)
 		if op == opRead && n > 0 {
 			kernelWrote(p[:n])
 		}
@@ -205,7 +206,7 @@ func (f *File) blocking(op opcode, p []byte, off int64) (n int, err error) {
 }
 
 // plain is a transfer by a plain system call without flags.
-func (f *File) plain(op opcode, p []byte, off int64) (n int, err error) {
+func (f *File) plain(ctx context.Context, op opcode, p []byte, off int64) (n int, err error) {
 	for {
 		switch {
 		case op == opRead && off == atCurrent:
@@ -219,6 +220,9 @@ func (f *File) plain(op opcode, p []byte, off int64) (n int, err error) {
 		}
 		if err != syscall.EINTR {
 			return max(n, 0), err
+		}
+		if ctx.Err() != nil {
+			return 0, causeOf(ctx)
 		}
 	}
 }
@@ -235,7 +239,7 @@ func newVector(p []byte) vector {
 }
 
 // writeVectors is pwritev(2), or writev(2) at the current position, with the file's flags.
-func (f *File) writeVectors(v []vector, off int64) (int, error) {
+func (f *File) writeVectors(ctx context.Context, v []vector, off int64) (int, error) {
 	return f.withFlags(func(flags uint32) (int, error) {
 		call := uintptr(syscall.SYS_PWRITEV)
 		switch {
@@ -244,7 +248,7 @@ func (f *File) writeVectors(v []vector, off int64) (int, error) {
 		case off == atCurrent:
 			call = syscall.SYS_WRITEV // It ignores the offset.
 		}
-		return transferVectors(call, f.fd, v, off, flags)
+		return transferVectors(ctx, call, f.fd, v, off, flags)
 	})
 }
 
@@ -253,7 +257,8 @@ const transferFlags = true
 
 // transferVectors makes one vectored transfer. preadv2(2) and pwritev2(2) take -1 for the current
 // position. (The offset has two halves; 64-bit machines use the first.)
-func transferVectors(call uintptr, fd int, v []vector, off int64, flags uint32) (int, error) {
+func transferVectors(ctx context.Context, call uintptr, fd int, v []vector, off int64,
+	flags uint32) (int, error) {
 	if off == atCurrent {
 		off = -1
 	}
@@ -265,6 +270,9 @@ func transferVectors(call uintptr, fd int, v []vector, off int64, flags uint32) 
 		case 0:
 			return int(n), nil
 		case syscall.EINTR:
+			if ctx.Err() != nil {
+				return 0, causeOf(ctx)
+			}
 		default:
 			return 0, errno
 		}

@@ -6,6 +6,7 @@
 package ringway
 
 import (
+	"context"
 	"errors"
 	"io"
 	"math"
@@ -35,7 +36,7 @@ func (f *File) identify() error {
 
 // blocking is a transfer by a plain system call. A read that returns 0 bytes is at the end of the
 // file.
-func (f *File) blocking(op opcode, p []byte, off int64) (n int, err error) {
+func (f *File) blocking(_ context.Context, op opcode, p []byte, off int64) (n int, err error) {
 	switch {
 	case op == opRead && off == atCurrent:
 		n, err = f.file.Read(p)
@@ -71,7 +72,9 @@ type vector struct{}
 
 func newVector([]byte) vector { return vector{} }
 
-func (f *File) writeVectors([]vector, int64) (int, error) { return 0, errors.ErrUnsupported }
+func (f *File) writeVectors(context.Context, []vector, int64) (int, error) {
+	return 0, errors.ErrUnsupported
+}
 
 // Transfers have no flags.
 

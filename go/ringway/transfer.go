@@ -140,7 +140,7 @@ func (f *File) plainTransfer(ctx context.Context, op opcode, p []byte, off int64
 		return 0, err
 	}
 	defer f.engine.calls.end()
-	n, err := f.blocking(op, p, off)
+	n, err := f.blocking(ctx, op, p, off)
 	if err == nil {
 		f.noteDone(op)
 	}
@@ -228,7 +228,7 @@ func (f *File) writeRange(ctx context.Context, batch []Transfer, off int64) {
 			if off != atCurrent {
 				at += int64(written)
 			}
-			n, err = f.writeVectors(*v, at)
+			n, err = f.writeVectors(ctx, *v, at)
 			if off == atCurrent {
 				err = f.explainAppend(total-written-n, err)
 			}

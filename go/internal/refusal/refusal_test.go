@@ -58,6 +58,16 @@ func TestFixDependsOnTheCause(t *testing.T) {
 	}
 }
 
+func TestBytesText(t *testing.T) {
+	for bytes, want := range map[uint64]string{0: "0 bytes", 1023: "1023 bytes", 1 << 10: "1 KiB",
+		1<<10 + 1: "1025 bytes", 1536 << 10: "1536 KiB", 1 << 20: "1 MiB", 8 << 20: "8 MiB",
+		1 << 30: "1 GiB", 1<<30 + 1<<20: "1025 MiB"} {
+		if got := bytesText(bytes); got != want {
+			t.Errorf("%d: %q, not %q", bytes, got, want)
+		}
+	}
+}
+
 func TestErrorNamesFeatureErrnoAndFix(t *testing.T) {
 	r := New(Uring, syscall.ENOSYS)
 	for _, part := range []string{"io_uring refused", "ENOSYS", "function not implemented",
