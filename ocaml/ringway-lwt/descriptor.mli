@@ -45,7 +45,7 @@ val read_cached :
     result is the number of bytes: fewer than [len] at the end of the file, or where no more are
     cached. It is negative if nothing could be read at once, and the read needs a queue.
 
-    @raise Unix.Unix_error or [Ringway.Queue.Error] if there is no queue, as {!Promise.dispatcher}. *)
+    @raise Unix.Unix_error or [Ringway.Queue.Error] as {!Promise.dispatcher}. *)
 
 val is_open : Unix.file_descr -> bool
 
