@@ -170,6 +170,11 @@ async def _open(
         raise TypeError(f"invalid mode: {mode!r}")
     if not isinstance(buffering, int):
         raise TypeError(f"invalid buffering: {buffering!r}")
+    # Before the file is opened, and perhaps truncated.
+    for name, value in (("encoding", encoding), ("errors", errors), ("newline", newline)):
+        if not isinstance(value, str | None):
+            kind = type(value).__name__
+            raise TypeError(f"open() argument {name!r} must be str or None, not {kind}")
     text = check_mode(mode, buffering, encoding, errors, newline, caching[0])
     kind = next(letter for letter in "rwxa" if letter in mode)
     flags = _FLAGS[kind]
@@ -217,6 +222,8 @@ async def _open_raw(
     if direct and (isinstance(file, int) or opener is not None):
         raise ValueError("direct=True needs a path: a descriptor is direct if it was opened so")
     if isinstance(file, int):
+        if file < 0:
+            raise ValueError("negative file descriptor")
         stat = await _stat(file, file)
         return _ringway.open_fd(engine(), file, closefd, dont_cache, file), stat
     if not closefd:

@@ -233,8 +233,9 @@ class AsyncTextFile:
     async def readlines(self, hint: int | None = -1, /) -> list[str]:
         """Read lines until the end, or until they have more than `hint` characters."""
         self.buffer._check_readable()
+        hint = -1 if hint is None else operator.index(hint)
         async with self.buffer._turn:
-            if hint is None or hint <= 0:
+            if hint <= 0:
                 return self._split(await self._read_rest())
             # The position moves when all of them are there.
             lengths, total = [], 0
