@@ -440,9 +440,7 @@ class AsyncFile:
         # What a pipe has given must not be lost with a waiter that is cancelled.
         try:
             data: bytes = await asyncio.shield(self._reading.future)
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
+        except Exception:
             self._reading = None
             raise
         self._reading = None
@@ -745,12 +743,13 @@ class AsyncFile:
         if self._writing is not None:
             try:
                 await asyncio.shield(self._writing.future)
-            except (asyncio.CancelledError, GeneratorExit):
-                # Whoever forgets its file, or whose task is freed with its loop.
-                self._writing.go_on()
+            except Exception:
+                self._writing = None
                 raise
             except BaseException:
-                self._writing = None
+                # Cancelled, interrupted by a signal, or of a task that is freed with its loop. Its
+                # file may be forgotten.
+                self._writing.go_on()
                 raise
             self._writing = None
             self._wrote()

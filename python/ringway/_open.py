@@ -265,7 +265,8 @@ def start_in_thread(call: Callable[[], _T]) -> asyncio.Future[_T]:
 
 
 async def in_thread(call: Callable[[], _T], undo: Callable[[_T], object]) -> _T:
-    """Call a function in a thread. If the waiter is cancelled, its result is undone."""
+    """Call a function in a thread. If the waiter is cancelled or closed, its result is
+    undone."""
     called = start_in_thread(call)
 
     def forget(called: asyncio.Future[_T]) -> None:
@@ -274,8 +275,12 @@ async def in_thread(call: Callable[[], _T], undo: Callable[[_T], object]) -> _T:
 
     try:
         return await asyncio.shield(called)
-    except asyncio.CancelledError:
-        called.add_done_callback(forget)
+    except (asyncio.CancelledError, GeneratorExit):
+        # (The latter of a coroutine that is closed.)
+        if called.done():
+            forget(called)
+        else:
+            called.add_done_callback(forget)
         raise
 
 

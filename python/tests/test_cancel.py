@@ -975,3 +975,35 @@ async def test_an_interrupted_close_closes(
             return
         await asyncio.sleep(0.01)
     raise AssertionError("what was collected is not written")
+
+
+async def test_nothing_of_a_pipe_is_lost_with_a_coroutine_that_is_closed() -> None:
+    reader_fd, writer_fd = os.pipe()
+    file = await ringway.open(reader_fd, "rb")
+    reading = file.read(3)
+    future = reading.send(None)
+    os.write(writer_fd, b"abc")
+    while not future.done():
+        await asyncio.sleep(0.001)
+    reading.close()
+    os.write(writer_fd, b"def")
+    assert await asyncio.wait_for(file.read(6), 10) == b"abcdef"
+    await file.close()
+    os.close(writer_fd)
+
+
+async def test_the_result_for_a_coroutine_that_is_closed_is_undone(lines: Path) -> None:
+    """It may have come already."""
+    opened: list[int] = []
+
+    def opener(path: str, flags: int) -> int:
+        opened.append(os.open(path, flags))
+        return opened[0]
+
+    opening = ringway.open(lines, opener=opener).__await__()
+    future = next(opening)
+    while not future.done():
+        await asyncio.sleep(0.001)
+    opening.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
