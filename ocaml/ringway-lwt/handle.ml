@@ -61,8 +61,9 @@ type t = {
 
 external is_direct : Unix.file_descr -> bool = "ringway_lwt_is_direct" [@@noalloc]
 
-external address_of : Buffer.t -> (int[@untagged])
-  = "ringway_lwt_address_byte" "ringway_lwt_address"
+(* That of Buffer.create_aligned: the address modulo a power of two. *)
+external past_multiple : Buffer.t -> (int[@untagged]) -> (int[@untagged])
+  = "ringway_ml_misalignment_byte" "ringway_ml_misalignment"
   [@@noalloc]
 
 external has_position : Unix.file_descr -> bool = "ringway_lwt_has_position" [@@noalloc]
@@ -249,7 +250,8 @@ let misalignment t kind memory off len ~pos =
           match memory with
           (* It is copied to aligned memory. *)
           | Bytes _ -> ""
-          | Bigarray buffer when address < 1 || (address_of buffer + off) land (address - 1) = 0 ->
+          | Bigarray buffer
+            when address < 1 || past_multiple (Buffer.sub buffer off len) address = 0 ->
               ""
           | Bigarray _ ->
               Printf.sprintf

@@ -1,7 +1,6 @@
 /* The stubs of Clock, Dispatcher, Descriptor and Handle. */
 #define _GNU_SOURCE
 #define CAML_NAME_SPACE
-#include <caml/bigarray.h>
 #include <caml/mlvalues.h>
 
 #include <errno.h>
@@ -123,17 +122,6 @@ value ringway_lwt_kind(value fd)
 	if (S_ISREG(mode) || S_ISDIR(mode) || S_ISBLK(mode) || S_ISLNK(mode))
 		return Val_int(1 + local);
 	return Val_int(0);
-}
-
-/* Where a Bigarray begins, without the highest bit. */
-intnat ringway_lwt_address(value buffer)
-{
-	return (intnat)Caml_ba_data_val(buffer);
-}
-
-value ringway_lwt_address_byte(value buffer)
-{
-	return Val_long(ringway_lwt_address(buffer));
 }
 
 /* Is the file open for direct I/O? */
