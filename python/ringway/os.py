@@ -245,7 +245,7 @@ async def _entries(path: Path | int | None) -> list[tuple[str, str | None, int]]
     if isinstance(path, int):
         # Of what is no descriptor there is no such path either: this raises EBADF.
         await run(_ringway.stat_fd(engine(), path, path))
-        return await run(_ringway.entries(engine(), f"/proc/self/fd/{path}", path))
+        return await run(_ringway.entries(engine(), f"/proc/self/fd/{int(path)}", path))
     name = "." if path is None else _os.fspath(path)
     return await run(_ringway.entries(engine(), _fs(name), name))
 
