@@ -265,8 +265,7 @@ def start_in_thread(call: Callable[[], _T]) -> asyncio.Future[_T]:
 
 
 async def in_thread(call: Callable[[], _T], undo: Callable[[_T], object]) -> _T:
-    """Call a function in a thread. If the waiter is cancelled or closed, its result is
-    undone."""
+    """Call a function in a thread. If the waiter is cancelled or closed, its result is undone."""
     called = start_in_thread(call)
 
     def forget(called: asyncio.Future[_T]) -> None:
