@@ -9,6 +9,13 @@ let is_local fd = kind fd = 2
 let is_open fd = kind fd >= 0
 let page_cache fd = if is_local fd then Some (Page_cache.create fd) else None
 
+let read_cached page_cache buffer ~off ~len ~pos =
+  match page_cache with
+  | Some page_cache when Dispatcher.spend (Promise.dispatcher "read" "") len ->
+      let n = Page_cache.read page_cache buffer ~off ~len ~pos in
+      if n < -1 then -n - 1 else n
+  | Some _ | None -> -1
+
 (* Not with close(2), which may wait: for a server, for example. *)
 let close_later fd =
   match Dispatcher.start (Dispatcher.current ()) (Operation.close fd) ignore with

@@ -39,6 +39,14 @@ val is_local : Unix.file_descr -> bool
 val page_cache : Unix.file_descr -> Ringway.Page_cache.t option
 (** [None] if the file is not local. *)
 
+val read_cached :
+  Ringway.Page_cache.t option -> Ringway.Buffer.t -> off:int -> len:int -> pos:int -> int
+(** Reads at an offset from the page cache, within what one iteration of the loop may copy. The
+    result is the number of bytes: fewer than [len] at the end of the file, or where no more are
+    cached. It is negative if nothing could be read at once, and the read needs a queue.
+
+    @raise Unix.Unix_error or [Ringway.Queue.Error] as {!Promise.dispatcher}. *)
+
 val is_open : Unix.file_descr -> bool
 
 val seek : Unix.file_descr -> int64 -> Unix.seek_command -> int64 Lwt.t

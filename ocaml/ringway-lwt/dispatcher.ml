@@ -209,15 +209,26 @@ let guard callback argument =
   | (Out_of_memory | Stack_overflow | Sys.Break) as exn -> raise exn
   | exn -> !Lwt.async_exception_hook exn
 
-(* Of the request whose callback was called last, among those that were [refused]. *)
-let last_refusal = ref Not_found
-let refusal () = !last_refusal
+(* Of the request whose callback is running, if it was [refused]. *)
+let current_refusal = ref None
+
+let refusal () =
+  match !current_refusal with
+  | Some exn -> exn
+  | None -> invalid_arg "Ringway_lwt.Dispatcher.refusal"
 
 let call t request result =
-  if result = refused then last_refusal := request.refusal;
   request.state <- Idle;
   t.delivered <- t.delivered + 1;
-  guard request.callback result
+  if result <> refused then guard request.callback result
+  else begin
+    (* A callback may run the loop, and so other callbacks. *)
+    let outer = !current_refusal in
+    current_refusal := Some request.refusal;
+    Fun.protect
+      ~finally:(fun () -> current_refusal := outer)
+      (fun () -> guard request.callback result)
+  end
 
 (* Calls the callbacks of requests that end without a completion, if they are in this [state] still.
    If one raises, the others are called nevertheless: only this queue knows of them. *)

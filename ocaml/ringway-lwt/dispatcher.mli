@@ -74,7 +74,9 @@ val refused : int
 
 val refusal : unit -> exn
 (** In a callback whose result is {!refused}: the {!Ringway.Queue.Error} that {!start} raises for
-    an operation that need not wait. *)
+    an operation that need not wait.
+
+    @raise Invalid_argument elsewhere. *)
 
 (** {2 Results of operations whose queue was closed}
 

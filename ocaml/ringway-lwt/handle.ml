@@ -61,6 +61,11 @@ type t = {
 
 external is_direct : Unix.file_descr -> bool = "ringway_lwt_is_direct" [@@noalloc]
 
+(* That of Buffer.create_aligned: the address modulo a power of two. *)
+external past_multiple : Buffer.t -> (int[@untagged]) -> (int[@untagged])
+  = "ringway_ml_misalignment_byte" "ringway_ml_misalignment"
+  [@@noalloc]
+
 external has_position : Unix.file_descr -> bool = "ringway_lwt_has_position" [@@noalloc]
 
 external forks : unit -> (int[@untagged]) = "ringway_lwt_forks_byte" "ringway_lwt_forks"
@@ -227,8 +232,8 @@ let flags t exact operation =
   if exact then Operation.exact operation else operation
 
 (* What direct I/O requires, and a transfer that failed does not fulfil; empty: it is something
-   else. The addresses of buffers are not compared. *)
-let misalignment t kind memory len ~pos =
+   else. *)
+let misalignment t kind memory off len ~pos =
   (* The descriptor may be another file's by now; and the question may wait for a server. *)
   if t.closed || not (Descriptor.is_local t.fd) then ""
   else
@@ -243,7 +248,11 @@ let misalignment t kind memory len ~pos =
             block
         else
           match memory with
+          (* It is copied to aligned memory. *)
           | Bytes _ -> ""
+          | Bigarray buffer
+            when address < 1 || past_multiple (Buffer.sub buffer off len) address = 0 ->
+              ""
           | Bigarray _ ->
               Printf.sprintf
                 "direct %s of %d bytes at %s: the buffer's address must be a multiple of %d \
@@ -251,14 +260,14 @@ let misalignment t kind memory len ~pos =
                 kind len where address block
 
 (* An EINVAL of a transfer says what is wrong. *)
-let explained t kind memory len ~pos transfer =
+let explained t kind memory off len ~pos transfer =
   if not t.direct then transfer
   else
     Lwt.catch
       (fun () -> transfer)
       (function
         | Unix.Unix_error (EINVAL, name, "") ->
-            Lwt.fail (Unix.Unix_error (EINVAL, name, misalignment t kind memory len ~pos))
+            Lwt.fail (Unix.Unix_error (EINVAL, name, misalignment t kind memory off len ~pos))
         | exn -> Lwt.fail exn)
 
 let read_queued t ~name ~exact memory off len ~pos had =
@@ -286,7 +295,7 @@ let read t ~name ~exact memory off len ~pos =
       let pos = if pos = Operation.current_position then pos else pos + had in
       let len = len - had in
       let rest =
-        explained t "read" memory len ~pos
+        explained t "read" memory (off + had) len ~pos
           (read_queued t ~name ~exact memory (off + had) len ~pos had)
       in
       if had = 0 || exact then rest
@@ -297,7 +306,7 @@ let read t ~name ~exact memory off len ~pos =
           (function Unix.Unix_error _ -> Lwt.return had | exn -> Lwt.fail exn)
 
 let write t ~name ~exact memory off len ~pos =
-  explained t "write" memory len ~pos
+  explained t "write" memory off len ~pos
   @@
   match memory with
   | Bigarray buffer ->
@@ -366,7 +375,8 @@ let wake_group group outcome =
   wake ()
 
 (* The sync did not take place. *)
-let is_void result = result = Dispatcher.in_parent || result = -Operation.ecanceled
+let is_void result =
+  result = Dispatcher.in_parent || result = -Operation.ecanceled || result = Dispatcher.refused
 
 (* What the callers are told: an error that was not reported yet comes first. *)
 let result_to_report t group result =

@@ -7,8 +7,9 @@ type file = {
   (* If it can be read without waiting. *)
   page_cache : Page_cache.t option;
   transfer : Transfer.t;
-  (* The result of the transfer that ended last, until a call returns it. *)
-  mutable result : int option;
+  (* The result of the transfer that ended last, until a call returns it; [Lwt.Canceled]: it was not
+     performed. *)
+  mutable result : (int, exn) result option;
   (* Where input is read: explicit, so that a read that was cancelled does not skip data. Output is
      written at the position of the kernel, which [O_APPEND] needs. *)
   mutable pos : int64;
@@ -27,15 +28,8 @@ let start file name operation ~bytes =
   file.result <- None;
   Transfer.start file.transfer operation (fun result ->
       if Dispatcher.is_lost result then file.lost <- Some (Promise.exn name "" result);
-      file.result <- Some (if result = Dispatcher.in_parent then bytes else result))
-
-(* The result is negative if nothing could be read at once. *)
-let read_cached file buffer off len ~pos =
-  match file.page_cache with
-  | Some page_cache when Dispatcher.spend (Promise.dispatcher "read" "") len ->
-      let n = Page_cache.read page_cache buffer ~off ~len ~pos in
-      if n < -1 then -n - 1 else n
-  | Some _ | None -> -1
+      let result = if result = Dispatcher.in_parent then bytes else result in
+      file.result <- Some (if result < 0 then Error (Promise.exn name "" result) else Ok result))
 
 let advance file n = file.pos <- Int64.add file.pos (Int64.of_int n)
 
@@ -49,7 +43,7 @@ let rec read_file file buffer off len =
   else if file.pos > Int64.of_int max_int then Lwt.return 0
   else
     let pos = Int64.to_int file.pos in
-    let n = read_cached file buffer off len ~pos in
+    let n = Descriptor.read_cached file.page_cache buffer ~off ~len ~pos in
     if n >= 0 then begin
       advance file n;
       Lwt.return n
@@ -59,11 +53,11 @@ let rec read_file file buffer off len =
       start file "read" (Operation.read file.fd buffer ~off ~len ~pos) ~bytes:again;
       Transfer.wait file.transfer >>= fun () ->
       match file.result with
-      | Some n when n >= 0 ->
+      | Some (Ok n) ->
           advance file n;
           Lwt.return n
-      | Some result when result <> -Operation.ecanceled -> Promise.fail "read" "" result
-      | Some _ | None -> read_file file buffer off len
+      | Some (Error Lwt.Canceled) | None -> read_file file buffer off len
+      | Some (Error exn) -> Lwt.fail exn
     end
 
 let rec write_file file buffer off len =
@@ -80,20 +74,21 @@ let rec write_file file buffer off len =
           (Operation.write file.fd buffer ~off ~len ~pos:Operation.current_position)
           ~bytes:len;
         write_file file buffer off len
-    | Some result when result > 0 || (result = 0 && len = 0) ->
+    | Some (Ok written) when written > 0 || len = 0 ->
         (* Also of a write that was cancelled: the data of the channel begins with the same
            bytes. *)
         file.result <- None;
         file.unwritten <- None;
-        Lwt.return result
-    | Some result when result = -Operation.ecanceled ->
+        Lwt.return written
+    | Some (Error Lwt.Canceled) ->
         file.result <- None;
         write_file file buffer off len
     | Some result ->
-        (* A device that accepts no more bytes: the channel would write again for ever. *)
         let exn =
-          if result = 0 then Unix.Unix_error (ENOSPC, "write", "")
-          else Promise.exn "write" "" result
+          match result with
+          | Error exn -> exn
+          (* A device that accepts no more bytes: the channel would write again for ever. *)
+          | Ok _ -> Unix.Unix_error (ENOSPC, "write", "")
         in
         file.result <- None;
         file.unwritten <- Some exn;

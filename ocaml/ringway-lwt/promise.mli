@@ -38,4 +38,4 @@ val fail : string -> string -> int -> 'a Lwt.t
 (** [fail name argument result] is rejected as {!run} rejects for a negative result. *)
 
 val exn : string -> string -> int -> exn
-(** The exception of {!fail}. *)
+(** The exception of {!fail}. For {!Dispatcher.refused} only within the callback. *)

@@ -10,6 +10,9 @@ type file = {
   mutable pos : int;
 }
 
+(* What a transfer that has brought no data has left to be told. *)
+type outcome = Nothing | End | Failed of exn | Lost of exn (* for ever: it may have received *)
+
 type source = File of file | Connection of Lwt_unix.file_descr
 
 type t = {
@@ -28,16 +31,16 @@ type t = {
   mutable receiving : int Lwt.t;
   (* The last receive has filled the buffer, so more data is there. *)
   mutable more : bool;
-  (* The result of the transfer that ended last, until [fill] returns it. *)
-  mutable result : int;
+  (* Of the transfer that ended last, until [fill] returns it. *)
+  mutable outcome : outcome;
   lock : Lwt_mutex.t;
   mutable closed : unit Lwt.t option;
 }
 
-let no_result = min_int
 let default_buffer_size = 32 * 1024
 let closed_exn = Unix.Unix_error (Unix.EBADF, "read", "")
 let buffered t = String.length t.unread + t.stop - t.start
+let is_settled t = match t.outcome with Nothing -> true | End | Failed _ | Lost _ -> false
 let is_closed t = Option.is_some t.closed
 
 let make buffer_size source close_source =
@@ -53,7 +56,7 @@ let make buffer_size source close_source =
     receive = Dispatcher.no_request;
     receiving = Lwt.return 0;
     more = false;
-    result = no_result;
+    outcome = Nothing;
     lock = Lwt_mutex.create ();
     closed = None;
   }
@@ -64,7 +67,13 @@ let received t n =
   t.more <- n = Buffer.length t.buffer;
   match t.source with File file -> file.pos <- file.pos + n | Connection _ -> ()
 
-let ended t result = if result > 0 then received t result else t.result <- result
+let ended t result =
+  if result > 0 then received t result
+  else if result = 0 then t.outcome <- End
+  else
+    match Promise.exn "read" "" result with
+    | Lwt.Canceled -> ()
+    | exn -> t.outcome <- (if Dispatcher.is_lost result then Lost exn else Failed exn)
 
 let start_receive t fd =
   (* As Lwt_unix does: the number of a closed one may belong to another file. *)
@@ -79,14 +88,6 @@ let start_receive t fd =
         (ended t);
   Transfer.restart t.transfer t.receive
 
-(* The result is negative if nothing could be read at once. *)
-let read_cached file buffer length =
-  match file.page_cache with
-  | Some page_cache when Dispatcher.spend (Promise.dispatcher "read" "") length ->
-      let n = Page_cache.read page_cache buffer ~off:0 ~len:length ~pos:file.pos in
-      if n < -1 then -n - 1 else n
-  | Some _ | None -> -1
-
 (* A receive through Lwt, which takes no data if it is cancelled. *)
 let receive t receiving =
   t.receiving <- receiving;
@@ -99,15 +100,20 @@ let receive t receiving =
 let rec fill t next =
   if is_closed t then Lwt.fail closed_exn
   else if buffered t > 0 then next true
-  else if t.result <> no_result then begin
-    let result = t.result in
-    (* What was lost with a queue may have been received. *)
-    if not (Dispatcher.is_lost result) then t.result <- no_result;
-    if result = 0 then next false
-    else if result = -Operation.ecanceled || result = Dispatcher.in_parent then fill t next
-    else Promise.fail "read" "" result
-  end
-  else if Transfer.is_running t.transfer then Transfer.wait t.transfer >>= fun () -> fill t next
+  else
+    match t.outcome with
+    | Lost exn -> Lwt.fail exn
+    | Failed exn ->
+        t.outcome <- Nothing;
+        Lwt.fail exn
+    | End ->
+        t.outcome <- Nothing;
+        next false
+    | Nothing -> fill_empty t next
+
+(* Nothing is left to be told. *)
+and fill_empty t next =
+  if Transfer.is_running t.transfer then Transfer.wait t.transfer >>= fun () -> fill t next
   else
     let length = Buffer.length t.buffer in
     match t.source with
@@ -119,7 +125,9 @@ let rec fill t next =
         start_receive t fd;
         fill t next
     | File file ->
-        let n = read_cached file t.buffer length in
+        let n =
+          Descriptor.read_cached file.page_cache t.buffer ~off:0 ~len:length ~pos:file.pos
+        in
         if n > 0 then begin
           received t n;
           next true
@@ -161,7 +169,7 @@ let locked t f = Transfer.locked t.lock f
 (* Nothing is buffered, in progress, or left to be told, so the source can be read past the
    buffer. *)
 let can_bypass t length =
-  t.result = no_result
+  is_settled t
   && (not (Transfer.is_running t.transfer))
   && length >= Buffer.length t.buffer
   && (match Dispatcher.current () with
@@ -184,7 +192,7 @@ let read_at_once t take read_cached destination off len =
 
 (* Nobody else reads, and nothing is there yet. *)
 let must_receive t =
-  buffered t = 0 && t.result = no_result
+  buffered t = 0 && is_settled t
   && (not (is_closed t))
   && (not (Lwt_mutex.is_locked t.lock))
   && Engine.installed ()
@@ -224,7 +232,7 @@ let range off len length =
    reads at once, and waits for readiness only if there is none. *)
 let receives_directly t len =
   len >= Buffer.length t.buffer
-  && buffered t = 0 && t.result = no_result
+  && buffered t = 0 && is_settled t
   && (not (Transfer.is_running t.transfer))
   && (not (is_closed t))
   && (not (Lwt_mutex.is_locked t.lock))

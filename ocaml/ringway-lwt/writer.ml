@@ -210,12 +210,12 @@ let fsync t =
       match t.destination with
       | Connection _ -> Lwt.fail (Unix.Unix_error (Unix.EINVAL, "fsync", ""))
       | File fd ->
-          let synced = ref (-Operation.ecanceled) in
+          let failed = ref None in
           Transfer.start t.transfer (Operation.fsync fd) (fun result ->
-              synced := result;
+              if result < 0 then failed := Some (Promise.exn "fsync" "" result);
               record_error t "fsync" result);
           Transfer.wait_or_cancel t.transfer >>= fun () ->
-          if !synced < 0 then Promise.fail "fsync" "" !synced else Lwt.return_unit)
+          match !failed with Some exn -> Lwt.fail exn | None -> Lwt.return_unit)
 
 let close_with t f =
   match t.closing with

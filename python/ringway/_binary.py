@@ -239,6 +239,8 @@ class AsyncFile:
         # A write whose waiter was cancelled, and a read of a pipe whose waiter was.
         self._writing: Operation | None = None
         self._reading: Operation | None = None
+        # The last question for data or a hole, which may go on in its thread.
+        self._asking: asyncio.Future[int] | None = None
 
     # ---- What it is ------------------------------------------------------------------------------
 
@@ -438,9 +440,7 @@ class AsyncFile:
         # What a pipe has given must not be lost with a waiter that is cancelled.
         try:
             data: bytes = await asyncio.shield(self._reading.future)
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
+        except Exception:
             self._reading = None
             raise
         self._reading = None
@@ -599,8 +599,9 @@ class AsyncFile:
     async def readlines(self, hint: int | None = -1, /) -> list[bytes]:
         """Read lines until the end, or until they have more than `hint` bytes."""
         self._check_readable()
+        hint = -1 if hint is None else operator.index(hint)
         async with self._turn:
-            if hint is None or hint <= 0:
+            if hint <= 0:
                 data = await self._rest()
                 self._pos += len(data)
                 return io.BytesIO(data).readlines()
@@ -736,16 +737,19 @@ class AsyncFile:
             self._pos = os.lseek(self._file.fileno(), 0, os.SEEK_CUR)
 
     async def _settle_write(self) -> None:
-        """Wait for a write that goes on."""
+        """Wait for a write that goes on, and for a thread that moves where it is appended."""
+        if self._appends and self._asking is not None and not self._asking.done():
+            await asyncio.wait([self._asking])
         if self._writing is not None:
             try:
                 await asyncio.shield(self._writing.future)
-            except (asyncio.CancelledError, GeneratorExit):
-                # Whoever forgets its file, or whose task is freed with its loop.
-                self._writing.go_on()
+            except Exception:
+                self._writing = None
                 raise
             except BaseException:
-                self._writing = None
+                # Cancelled, interrupted by a signal, or of a task that is freed with its loop. Its
+                # file may be forgotten.
+                self._writing.go_on()
                 raise
             self._writing = None
             self._wrote()
@@ -806,11 +810,12 @@ class AsyncFile:
         file, steps = self._file, Steps(self._turn)
         steps.begin()
         try:
-            asked = start_in_thread(lambda: os.lseek(file.fileno(), offset, whence))
+            asked = start_in_thread(lambda: _ask(file.fileno(), offset, whence, self._appends))
         except BaseException:
             steps.__exit__()
             raise
         asked.add_done_callback(steps.__exit__)
+        self._asking = asked
         return await asyncio.shield(asked)
 
     async def _end(self) -> int:
@@ -1054,8 +1059,10 @@ class AsyncFile:
                 await self._close_or_leave()
             finally:
                 self._turn.release()
-        except (asyncio.CancelledError, GeneratorExit):
-            # (The latter of a task that is freed with its loop.)
+        except Exception:
+            raise
+        except BaseException:
+            # Cancelled, interrupted by a signal, or of a task that is freed with its loop.
             self._leave()
             raise
 
@@ -1095,6 +1102,9 @@ class AsyncFile:
 
         ValueError if something is buffered or in flight: `flush` first. Of a pipe also if
         something was read ahead: `read` that first.
+
+        `io.FileIO` asks for the file's metadata on the calling thread, and in mode 'a' for its end:
+        on a network file system or FUSE both wait for the server.
         """
         self._check()
         if self._dirty or self._writing is not None:
@@ -1160,6 +1170,17 @@ def pages(size: int) -> mmap.mmap:
     if not hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(-1, size)  # Windows
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _ask(fd: int, offset: int, whence: int, appends: bool) -> int:
+    """`lseek` for data or a hole. Where a descriptor without `O_APPEND` appends does not change."""
+    if not appends:
+        return os.lseek(fd, offset, whence)
+    position = os.lseek(fd, 0, os.SEEK_CUR)
+    try:
+        return os.lseek(fd, offset, whence)
+    finally:
+        os.lseek(fd, position, os.SEEK_SET)
 
 
 def _pwrite(fd: int, data: Buffer, at: int) -> int:

@@ -170,6 +170,11 @@ async def _open(
         raise TypeError(f"invalid mode: {mode!r}")
     if not isinstance(buffering, int):
         raise TypeError(f"invalid buffering: {buffering!r}")
+    # Before the file is opened, and perhaps truncated.
+    for name, value in (("encoding", encoding), ("errors", errors), ("newline", newline)):
+        if not isinstance(value, str | None):
+            kind = type(value).__name__
+            raise TypeError(f"open() argument {name!r} must be str or None, not {kind}")
     text = check_mode(mode, buffering, encoding, errors, newline, caching[0])
     kind = next(letter for letter in "rwxa" if letter in mode)
     flags = _FLAGS[kind]
@@ -217,6 +222,8 @@ async def _open_raw(
     if direct and (isinstance(file, int) or opener is not None):
         raise ValueError("direct=True needs a path: a descriptor is direct if it was opened so")
     if isinstance(file, int):
+        if file < 0:
+            raise ValueError("negative file descriptor")
         stat = await _stat(file, file)
         return _ringway.open_fd(engine(), file, closefd, dont_cache, file), stat
     if not closefd:
@@ -258,7 +265,7 @@ def start_in_thread(call: Callable[[], _T]) -> asyncio.Future[_T]:
 
 
 async def in_thread(call: Callable[[], _T], undo: Callable[[_T], object]) -> _T:
-    """Call a function in a thread. If the waiter is cancelled, its result is undone."""
+    """Call a function in a thread. If the waiter is cancelled or closed, its result is undone."""
     called = start_in_thread(call)
 
     def forget(called: asyncio.Future[_T]) -> None:
@@ -267,8 +274,12 @@ async def in_thread(call: Callable[[], _T], undo: Callable[[_T], object]) -> _T:
 
     try:
         return await asyncio.shield(called)
-    except asyncio.CancelledError:
-        called.add_done_callback(forget)
+    except (asyncio.CancelledError, GeneratorExit):
+        # (The latter of a coroutine that is closed.)
+        if called.done():
+            forget(called)
+        else:
+            called.add_done_callback(forget)
         raise
 
 

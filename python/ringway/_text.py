@@ -122,7 +122,7 @@ class AsyncTextFile:
         return decoder
 
     async def _more(self) -> bool:
-        """Decode a chunk. Return False at the end of the file."""
+        """Decode a chunk. Return False if there is no more, at the end of the file."""
         binary = self.buffer
         await binary._settle()
         decoder = self._decoder or self._new_decoder()
@@ -137,7 +137,8 @@ class AsyncTextFile:
         all_chars += chars
         self._chars = all_chars
         binary._pos += len(data)
-        return bool(data)
+        # At the end a decoder gives what it has held back, perhaps lines.
+        return bool(data or chars)
 
     def _forget(self) -> None:
         """Forget the pieces of text that were read whole."""
@@ -233,8 +234,9 @@ class AsyncTextFile:
     async def readlines(self, hint: int | None = -1, /) -> list[str]:
         """Read lines until the end, or until they have more than `hint` characters."""
         self.buffer._check_readable()
+        hint = -1 if hint is None else operator.index(hint)
         async with self.buffer._turn:
-            if hint is None or hint <= 0:
+            if hint <= 0:
                 return self._split(await self._read_rest())
             # The position moves when all of them are there.
             lengths, total = [], 0

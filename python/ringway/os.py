@@ -9,6 +9,7 @@ and those that `os` lacks there are missing here.
 from __future__ import annotations
 
 import asyncio as _asyncio
+import errno as _errno
 import functools as _functools
 import os as _os
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -244,7 +245,7 @@ async def _entries(path: Path | int | None) -> list[tuple[str, str | None, int]]
     if isinstance(path, int):
         # Of what is no descriptor there is no such path either: this raises EBADF.
         await run(_ringway.stat_fd(engine(), path, path))
-        return await run(_ringway.entries(engine(), f"/proc/self/fd/{path}", path))
+        return await run(_ringway.entries(engine(), f"/proc/self/fd/{int(path)}", path))
     name = "." if path is None else _os.fspath(path)
     return await run(_ringway.entries(engine(), _fs(name), name))
 
@@ -378,12 +379,54 @@ def _scandir(path: Path | int | None = None) -> Scan[Any]:
     return Scan(found)
 
 
+_DIRECTORIES = ("dir_fd", "src_dir_fd", "dst_dir_fd")
+
+
+class _Duplicate:
+    """A duplicate of a directory's descriptor, which is closed when this is freed."""
+
+    number = -1
+    """That of no descriptor, as the caller's is."""
+
+    def __init__(self, number: int) -> None:
+        try:
+            self.number = _os.dup(number)
+        except OSError as error:
+            if error.errno != _errno.EBADF:
+                raise
+
+    def __del__(self) -> None:
+        if self.number >= 0:
+            _os.close(self.number)
+
+
+def _with_directories(function: Callable[..., _T]) -> Callable[..., Awaitable[_T]]:
+    """Make a function for `wrap` keep the directories that it is given: a call that is cancelled
+    may begin when the program has closed a descriptor, and its number is that of another one."""
+
+    def in_thread(own: dict[str, _Duplicate], *arguments: Any, **named: Any) -> _T:
+        return function(*arguments, **named, **{name: one.number for name, one in own.items()})
+
+    waits = wrap(in_thread)
+
+    @_functools.wraps(function)
+    async def call(*arguments: Any, **named: Any) -> _T:
+        given = [name for name in _DIRECTORIES if isinstance(named.get(name), int)]
+        own = {name: _Duplicate(named.pop(name)) for name in given}
+        return await waits(own, *arguments, **named)
+
+    return call
+
+
 def substitutes(names: Iterable[str], system: Any) -> dict[str, Any]:
     """Return the functions of these names that `system` (which is `os`) has, each called in a
     thread, and None for those that it lacks."""
     own: dict[str, Any] = {"stat_of": _stat_of, "scandir": _scandir}
     functions = {name: own.get(name, getattr(system, name, None)) for name in names}
-    return {name: function and _named(name, wrap(function)) for name, function in functions.items()}
+    return {
+        name: function and _named(name, _with_directories(function))
+        for name, function in functions.items()
+    }
 
 
 def _named(name: str, function: Any) -> Any:

@@ -8,6 +8,7 @@ use crate::paths::{call, checked};
 use crate::system::{duplicate, reference};
 use pyo3::prelude::*;
 use ringway::fs::{File, FileType, OpenOptions};
+use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -125,11 +126,12 @@ pub fn mkdir(
     py: Python<'_>,
     engine: &Engine,
     path: PathBuf,
-    mode: u32,
+    mode: c_int,
     dir_fd: Option<RawFd>,
     name: Py<PyAny>,
 ) -> PyResult<Py<PyAny>> {
-    let path = checked(path)?;
+    // As os does, which also accepts -1.
+    let (path, mode) = (checked(path)?, mode.cast_unsigned());
     if dir_fd.is_some() {
         let dir = directory(dir_fd, &path);
         return call(py, engine, name, move || {
@@ -227,14 +229,15 @@ pub fn access(
     py: Python<'_>,
     engine: &Engine,
     path: PathBuf,
-    mode: u32,
+    mode: c_int,
     dir_fd: Option<RawFd>,
     flags: u32,
     name: Py<PyAny>,
 ) -> PyResult<Py<PyAny>> {
     use rustix::fs::{Access, AtFlags};
     let path = checked(path)?;
-    let (mode, flags) = (Access::from_bits_retain(mode), AtFlags::from_bits_retain(flags));
+    let mode = Access::from_bits_retain(mode.cast_unsigned());
+    let flags = AtFlags::from_bits_retain(flags);
     let dir = directory(dir_fd, &path);
     call(py, engine, name, move || {
         let allowed = dir.and_then(|dir| Ok(rustix::fs::accessat(dir, path, mode, flags)?));

@@ -925,3 +925,85 @@ async def test_errors_of_reads_that_nobody_awaits_are_not_logged(
     gc.collect()
     await asyncio.sleep(0.01)
     assert not logged
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+async def test_a_question_for_data_moves_no_appends(
+    lines: Path, monkeypatch: pytest.MonkeyPatch, cancels: bool
+) -> None:
+    """A descriptor without O_APPEND appends at its own position, which a thread asks with."""
+    begun, go = threading.Event(), threading.Event()
+
+    def lseek(fd: int, offset: int, whence: int, real: Any = os.lseek) -> int:
+        position: int = real(fd, offset, whence)
+        if whence == os.SEEK_DATA:
+            begun.set()
+            go.wait(0.2 if cancels else 0)
+        return position
+
+    before = lines.read_bytes()
+    fd = os.open(lines, os.O_RDWR)
+    async with ringway.open(fd, "ab+") as file:
+        monkeypatch.setattr(os, "lseek", lseek)
+        seeking = asyncio.ensure_future(file.seek(10, os.SEEK_DATA))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        if cancels:
+            await cancelled(seeking)
+        else:
+            assert await seeking == 10
+        await file.write(b"appended")
+    assert lines.read_bytes() == before + b"appended"
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+async def test_an_interrupted_close_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    file = await ringway.open(tmp_path / "f", "wb")
+    await file.write(b"collected")
+
+    async def interrupted() -> None:
+        raise kind
+
+    monkeypatch.setattr(file, "_flush", interrupted)
+    with pytest.raises(kind):
+        await file.close()
+    assert file.closed and file._file.closed
+    for _ in range(3000):
+        if (tmp_path / "f").read_bytes() == b"collected":
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("what was collected is not written")
+
+
+async def test_nothing_of_a_pipe_is_lost_with_a_coroutine_that_is_closed() -> None:
+    reader_fd, writer_fd = os.pipe()
+    file = await ringway.open(reader_fd, "rb")
+    reading = file.read(3)
+    future = reading.send(None)
+    os.write(writer_fd, b"abc")
+    while not future.done():
+        await asyncio.sleep(0.001)
+    reading.close()
+    os.write(writer_fd, b"def")
+    assert await asyncio.wait_for(file.read(6), 10) == b"abcdef"
+    await file.close()
+    os.close(writer_fd)
+
+
+async def test_the_result_for_a_coroutine_that_is_closed_is_undone(lines: Path) -> None:
+    """It may have come already."""
+    opened: list[int] = []
+
+    def opener(path: str, flags: int) -> int:
+        opened.append(os.open(path, flags))
+        return opened[0]
+
+    opening = ringway.open(lines, opener=opener).__await__()
+    future = next(opening)
+    while not future.done():
+        await asyncio.sleep(0.001)
+    opening.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])

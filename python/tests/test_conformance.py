@@ -150,12 +150,10 @@ class Case:
             task = asyncio.ensure_future(self.operate(name, operation, words[at + 1]))
             self.tasks[name] = task
             if kind == "do":
-                await asyncio.wait_for(task, TIME_LIMIT)
+                await task
         elif kind == "wait":
             names = list(self.tasks) if words[1] == "all" else words[1:]
-            await asyncio.wait_for(
-                asyncio.gather(*(self.tasks[name] for name in names)), TIME_LIMIT
-            )
+            await asyncio.gather(*(self.tasks[name] for name in names))
         elif kind == "submit":
             await self.turn()
         elif method := getattr(self, f"step_{kind}", None):

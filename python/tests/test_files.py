@@ -764,3 +764,31 @@ async def test_the_time_of_long_reads_is_in_proportion_to_their_length(
         least = time.thread_time() - begun
     assert found == expected and values == expected_values
     assert spent < 12 * least + 0.1, (spent, least)
+
+
+@pytest.mark.parametrize("name", ["encoding", "errors", "newline"])
+async def test_an_argument_of_a_wrong_type_truncates_nothing(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"content")
+    arguments: Any = {name: 5}
+    with pytest.raises(TypeError) as expected:
+        open(path, "w", **arguments)
+    with pytest.raises(TypeError) as raised:
+        await ringway.open(path, "w", **arguments)
+    assert str(raised.value) == str(expected.value)
+    assert path.read_bytes() == b"content"
+
+
+async def test_a_negative_descriptor_is_refused_as_open_does() -> None:
+    with pytest.raises(ValueError, match="negative file descriptor"):
+        await ringway.open(-1)
+
+
+@pytest.mark.parametrize("mode", ["r", "rb"])
+async def test_a_hint_is_an_integer(tmp_path: Path, mode: str) -> None:
+    (tmp_path / "f").write_bytes(b"a\nb\n")
+    hint: Any = 1.5
+    async with ringway.open(tmp_path / "f", mode) as file:
+        with pytest.raises(TypeError):
+            await file.readlines(hint)
+        assert len(await file.readlines(None)) == 2

@@ -131,6 +131,13 @@ def test_threads_at_once(files: list[Path]) -> None:
 def test_a_signal_ends_the_wait() -> None:
     # In the background of a shell script it is ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        interrupt_a_read()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def interrupt_a_read() -> None:
     reader, writer = os.pipe()
 
     def interrupt() -> None:
@@ -140,14 +147,16 @@ def test_a_signal_ends_the_wait() -> None:
     thread = threading.Thread(target=interrupt)
     thread.start()
     buffer = bytearray(1)
-    with pytest.raises(KeyboardInterrupt):
-        ringway.readinto_many([(reader, 0)], [buffer])
-    # Nobody writes to it any more.
-    buffer.append(0)
-    thread.join()
-    signal.signal(signal.SIGINT, before)
-    os.close(reader)
-    os.close(writer)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ringway.readinto_many([(reader, 0)], [buffer])
+        # Nobody writes to it any more.
+        buffer.append(0)
+    finally:
+        # A signal that comes after the handler was put back would end the tests.
+        thread.join()
+        os.close(reader)
+        os.close(writer)
 
 
 def test_nothing_is_read_into_memory_after_an_error(tmp_path: Path) -> None:

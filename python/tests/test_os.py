@@ -420,3 +420,26 @@ async def test_a_descriptor_is_that_of_the_call(tmp_path: Path) -> None:
         (directories[0] / "directory").rmdir()
         for name in ("link", "symlink", "to"):
             (directories[0] / name).unlink()
+
+
+@pytest.mark.parametrize("mode", [-1, 0, 0o17777, 2**31])
+async def test_a_mode_is_that_of_os(tmp_path: Path, mode: int) -> None:
+    """An int of C: -1 has all bits."""
+
+    async def ours() -> Any:
+        await ros.mkdir(tmp_path / "ours", mode)
+        return (tmp_path / "ours").stat().st_mode, await ros.access(tmp_path, mode)
+
+    def theirs() -> Any:
+        os.mkdir(tmp_path / "theirs", mode)
+        return (tmp_path / "theirs").stat().st_mode, os.access(tmp_path, mode)
+
+    try:
+        expected = theirs()
+    except OverflowError:
+        with pytest.raises(OverflowError):
+            await ros.access(tmp_path, mode)
+        with pytest.raises(OverflowError):
+            await ours()
+    else:
+        assert await ours() == expected

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+
+import pytest
 
 from ringway.os import substitutes
 
@@ -108,3 +114,34 @@ def test_the_package_without_what_windows_lacks(tmp_path: Path) -> None:
 def test_functions_of_os_replace_those_of_linux() -> None:
     found = substitutes(["rename", "statvfs"], SimpleNamespace(rename=os.rename))
     assert found["rename"].__wrapped__ is os.rename and found["statvfs"] is None
+
+
+def test_a_directory_stays_although_its_descriptor_is_closed(tmp_path: Path) -> None:
+    """Of a call that was cancelled, and begins when its number is that of another directory."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    mkdir = substitutes(["mkdir"], os)["mkdir"]
+    go = threading.Event()
+
+    async def main() -> None:
+        with ThreadPoolExecutor(1) as executor:
+            executor.submit(go.wait, 10)
+            number = os.open(one, os.O_RDONLY)
+            made = asyncio.ensure_future(mkdir("made", dir_fd=number, executor=executor))
+            await asyncio.sleep(0)
+            os.close(number)
+            assert os.open(two, os.O_RDONLY) == number
+            go.set()
+            await made
+            os.close(number)
+            with pytest.raises(OSError) as raised:
+                await mkdir("none", dir_fd=number, executor=executor)
+            assert (raised.value.errno, raised.value.filename) == (errno.EBADF, "none")
+            await mkdir(two / "absolute", dir_fd=number, executor=executor)
+
+    before = len(os.listdir("/proc/self/fd"))
+    asyncio.run(main())
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert [path.name for path in one.iterdir()] == ["made"]
+    assert [path.name for path in two.iterdir()] == ["absolute"]

@@ -476,3 +476,17 @@ async def test_text_to_a_terminal_is_written_line_by_line(buffering: int) -> Non
                 os.read(parent, 100)
     os.close(child)
     os.close(parent)
+
+
+@pytest.mark.parametrize("encoding", ["idna", "utf-7"])
+async def test_lines_that_the_decoder_gives_at_the_end_only(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"+AGEACgBiAAo" if encoding == "utf-7" else b"a\nb\n")
+    named: Any = {"encoding": encoding, "errors": "ignore" if encoding == "utf-7" else "strict"}
+    with open(path, **named) as other:
+        expected = list(other)
+    async with ringway.open(path, **named) as file:
+        assert [line async for line in file] == expected
+        await file.seek(0)
+        assert await file.readlines(1) == expected[:1]
+        assert await file.readline() == "".join(expected[1:2])

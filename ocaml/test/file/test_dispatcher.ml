@@ -294,6 +294,10 @@ let refused_in_the_backlog () =
         "results"
         [ "ok"; at_once; "ok" ]
         results;
+      (* No other operation takes the reason for its own later. *)
+      (match Dispatcher.refusal () with
+      | exn -> Alcotest.fail (Printexc.to_string exn)
+      | exception Invalid_argument _ -> ());
       Alcotest.(check bool) "usable" true (Dispatcher.is_usable dispatcher);
       write_one fd;
       let* _ = Lwt.all reads in

@@ -469,7 +469,12 @@ let direct () =
             && (String.sub at_odd_address i (String.length address) = address || names (i + 1))
           in
           Alcotest.(check bool) at_odd_address true (at_odd_address = "ok" || names 0);
-          Lwt.return_unit)
+          (* The address is not blamed for the position. *)
+          let* _ = File.lseek file 7 SEEK_SET in
+          let* () =
+            fails (unix_error EINVAL "write" "") (File.write file buffer 0 block)
+          in
+          fails (unix_error EINVAL "read" "") (File.read file buffer 0 block))
 
 (* Reads and writes that leave no pages have the same results. *)
 let dont_cache () =
