@@ -30,9 +30,9 @@ import (
 
 // children are what the test program does as its own child process. Each fails with fail.
 var children = map[string]func(){
-	"default": defaultRefused, "filtered": filtered, "goroutines": manyGoroutines,
-	"rings": manyRings, "shortage": shortOfMemory, "smallFiles": smallFiles,
-	"unwatched": unwatchedQueues,
+	"default": defaultRefused, "filtered": filtered, "filteredLater": filteredLater,
+	"goroutines": manyGoroutines, "rings": manyRings, "shortage": shortOfMemory,
+	"smallFiles": smallFiles, "unwatched": unwatchedQueues,
 }
 
 func TestMain(m *testing.M) {
@@ -85,16 +85,25 @@ func runAsNobody(t *testing.T, dir string, cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 }
 
-// filtered reads while a seccomp filter refuses some system calls.
-func filtered() {
+// refuseCalls refuses the system calls that the environment names.
+func refuseCalls() {
 	var refused []uint32
 	for _, call := range strings.Fields(os.Getenv("REFUSED")) {
 		refused = append(refused, map[string]uint32{
-			"io_uring_setup": 425, "io_uring_enter": 426, "io_setup": uint32(syscall.SYS_IO_SETUP),
-			"io_submit": uint32(syscall.SYS_IO_SUBMIT),
+			"io_uring_setup": 425,
+			"io_uring_enter": 426,
+			"io_setup":       uint32(syscall.SYS_IO_SETUP),
+			"io_submit":      uint32(syscall.SYS_IO_SUBMIT),
+			"io_destroy":     uint32(syscall.SYS_IO_DESTROY),
+			"io_getevents":   uint32(syscall.SYS_IO_GETEVENTS),
 		}[call])
 	}
 	fail(filter.Refuse(refused...))
+}
+
+// filtered reads while a seccomp filter refuses some system calls.
+func filtered() {
+	refuseCalls()
 	e := value(New(Options{}))
 	fmt.Println(e.Explain())
 	name := os.Getenv("FILE")
@@ -126,6 +135,56 @@ func TestSeccompFilters(t *testing.T) {
 		out := runChild(t, "filtered", "", "REFUSED="+refused, "FILE="+name, BackendEnv+"=")
 		if !strings.HasPrefix(out, want) || refused != "" && !strings.Contains(out, "seccomp") {
 			t.Errorf("without %s: wanted %s, explained: %s", refused, want, out)
+		}
+	}
+}
+
+// filteredLater reads, and refuses system calls in the middle of that.
+func filteredLater() {
+	time.AfterFunc(20*time.Second, func() { fail(errors.New("an operation never ends")) })
+	e := value(New(Options{}))
+	name := os.Getenv("FILE")
+	want := value(os.ReadFile(name))
+	f := value(e.OpenFile(name, os.O_RDONLY|Direct, 0))
+	var all sync.WaitGroup
+	var reads atomic.Int64
+	var end atomic.Bool
+	for g := range int64(32) {
+		all.Go(func() {
+			p := make([]byte, pageSize)
+			for !end.Load() {
+				n := value(f.ReadAt(p, g*pageSize))
+				if !bytes.Equal(p[:n], want[g*pageSize:][:pageSize]) {
+					fail(fmt.Errorf("wrong bytes: %d", n))
+				}
+				reads.Add(1)
+			}
+		})
+	}
+	await := func(more int64) {
+		for until := reads.Load() + more; reads.Load() < until; {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	await(500)
+	refuseCalls()
+	await(500)
+	end.Store(true)
+	all.Wait()
+	fail(f.Close())
+	_ = e.Close() // io_destroy may be refused.
+}
+
+// What is in flight when a program forbids system calls completes, and later reads do too.
+func TestFiltersInstalledLater(t *testing.T) {
+	name := fileWith(t, bytesOf(32*pageSize))
+	for _, refused := range []string{
+		"io_getevents", "io_submit", "io_uring_enter", "io_submit io_getevents io_uring_enter",
+		"io_setup io_submit io_getevents io_destroy io_uring_setup io_uring_enter",
+	} {
+		for _, backend := range []Backend{BackendURing, BackendKAIO, BackendThreads} {
+			runChild(t, "filteredLater", "", "REFUSED="+refused, "FILE="+name,
+				BackendEnv+"="+string(backend))
 		}
 	}
 }
