@@ -260,6 +260,11 @@ impl File {
         self.inner.core.direct_io()
     }
 
+    /// The alignment of offsets and lengths alone: what does not change is not looked up again.
+    pub(crate) fn offset_align(&self) -> u32 {
+        self.inner.core.offset_align()
+    }
+
     /// Returns the sizes of the untorn writes of this file
     /// ([`write_untorn_at`](Self::write_untorn_at)), or `None` if it has none: what `statx(2)`
     /// reports with `STATX_WRITE_ATOMIC`. XFS has them on kernel 6.16 and newer, on any device;
