@@ -1603,6 +1603,7 @@ mod tests {
                 single_issuer: false,
                 eventfd: false,
                 io_wq_workers: wanted,
+                injects_faults: false,
             };
             let Ok(ring) = Uring::<UsualEntries>::new(&settings) else {
                 return println!("skipped: no io_uring");
