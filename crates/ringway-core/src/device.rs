@@ -264,7 +264,7 @@ impl FileFacts {
             Some(reported) => (Ok(reported), true),
             None => derived(),
         };
-        let is_complete = found.is_ok() && is_known && direct.is_ok();
+        let is_complete = found.is_ok() && is_known && direct.is_ok() && is_final(&namespace);
         let unknown = |_| DirectIo { supported: device.is_some(), ..ASSUMED_ALIGNMENT };
         let mount = statx.filter(|statx| statx.stx_mask & StatxMask::UNIQUE_MOUNT != 0);
         Self {
@@ -277,6 +277,16 @@ impl FileFacts {
             namespace,
             is_complete,
         }
+    }
+
+    /// The alignment that direct I/O needs of offsets and lengths. The driver does not change it.
+    pub fn offset_align(&self) -> u32 {
+        self.direct.offset_align
+    }
+
+    /// Whether the alignment is only assumed.
+    pub fn is_align_assumed(&self) -> bool {
+        self.direct.source == AlignmentSource::Assumed
     }
 
     /// The alignment that direct I/O on the file, which these are the facts of, needs.
@@ -305,6 +315,12 @@ impl FileFacts {
         // (That of a directory only serves to derive the alignment.)
         self.device.as_deref().filter(|_| self.kind != StorageKind::Directory)
     }
+}
+
+/// Whether another look at a namespace would show the same.
+fn is_final(namespace: &Option<Result<Namespace, Refusal>>) -> bool {
+    let refusal = namespace.as_ref().and_then(|namespace| namespace.as_ref().err());
+    refusal.is_none_or(|refusal| !is_transient(&io::Error::from_raw_os_error(refusal.errno)))
 }
 
 /// The time in nanoseconds. Reading it is no system call.
@@ -611,6 +627,7 @@ fn file_system_name(magic: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::refusal::Feature;
     use std::fs::File;
 
     #[test]
@@ -622,10 +639,24 @@ mod tests {
         assert!(facts.direct.memory_align.is_power_of_two());
         assert!(facts.direct.offset_align.is_power_of_two());
         assert_eq!(facts.direct, direct_alignment(file.as_fd()));
+        assert_eq!(facts.direct.offset_align, FileFacts::of(file.as_fd()).offset_align());
         assert_eq!(
             largest_request(file.as_fd()),
             facts.device.and_then(|device| device.max_sectors_kb).map(|kb| kb * 1024)
         );
+    }
+
+    /// A file that stays open would else be none of a namespace for ever.
+    #[test]
+    fn a_namespace_that_could_not_be_read_is_read_again() {
+        let refused = |errno| Some(Err(Refusal::new(Feature::Passthrough, errno)));
+        for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EINTR] {
+            assert!(!is_final(&refused(errno)), "errno {errno}");
+        }
+        for errno in [libc::EACCES, libc::ENOTTY, libc::EIO, libc::EOPNOTSUPP] {
+            assert!(is_final(&refused(errno)), "errno {errno}");
+        }
+        assert!(is_final(&None));
     }
 
     #[test]

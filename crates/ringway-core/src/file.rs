@@ -500,6 +500,18 @@ impl File {
         DirectIo { offset_align: known.offset_align.max(grown), ..known }
     }
 
+    /// The alignment that direct I/O on this file needs of offsets and lengths, as
+    /// [`direct_io`](Self::direct_io) has it. Unlike that, it is not looked up again: nothing but a
+    /// copy of the file ([`direct_io_of`](Self::direct_io_of)) changes it.
+    pub fn offset_align(&self) -> u32 {
+        self.facts().offset_align().max(self.inner.grown_align.load(Ordering::Relaxed))
+    }
+
+    /// Whether the alignment is only assumed, since neither the file system nor a device tells it.
+    pub(crate) fn is_align_assumed(&self) -> bool {
+        self.facts().is_align_assumed()
+    }
+
     /// As [`direct_io`](Self::direct_io), for a transfer of this range now: asks the kernel again
     /// where the alignment may have grown and the range does not consist of whole blocks of the
     /// file system. On XFS, and on an overlay above it, it grows when blocks of the file are shared
@@ -615,10 +627,14 @@ impl File {
     fn look_up_traits(&self) -> Traits {
         let traits = Traits::of(self.fd());
         #[cfg(ringway_linux)]
-        let traits = match traits.kind {
-            FileKind::Device => self.traits_of_namespace().unwrap_or(traits),
-            _ => traits,
-        };
+        if traits.kind == FileKind::Device {
+            let found = self.traits_of_namespace();
+            // What is not known now may be known later.
+            if found.is_none() && !self.facts().is_complete {
+                return traits;
+            }
+            return self.inner.traits.set_first(found.unwrap_or(traits));
+        }
         self.inner.traits.set_first(traits)
     }
 
@@ -654,7 +670,9 @@ impl File {
             }
             _ => Placement::ANY,
         };
-        self.inner.traits.set_placement(placement);
+        if self.known_traits().is_some() {
+            self.inner.traits.set_placement(placement);
+        }
         placement
     }
 

@@ -52,18 +52,39 @@ impl OwnerProcess {
 /// ```
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn is_fork() -> bool {
+    static KNOWN: KnownOfProcess = KnownOfProcess::new();
+    let look_up = || {
+        let stat = std::fs::read("/proc/self/stat").unwrap_or_default();
+        Some(flags(&stat).is_none_or(|flags| flags & PF_FORKNOEXEC != 0))
+    };
+    KNOWN.get_or_look_up(look_up).unwrap_or(true)
+}
+
+/// Something that a process has found out about itself. A forked child finds it out anew.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[derive(Debug)]
+pub(crate) struct KnownOfProcess(std::sync::atomic::AtomicU64);
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl KnownOfProcess {
     const YES: u64 = 1 << 32;
-    /// The mark of the process that looked last, and the answer for it.
-    static KNOWN: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    let mark = u64::from(mark());
-    let known = KNOWN.load(Ordering::Relaxed);
-    if known & !YES == mark {
-        return known & YES != 0;
+
+    pub const fn new() -> Self {
+        Self(std::sync::atomic::AtomicU64::new(0))
     }
-    let stat = std::fs::read("/proc/self/stat").unwrap_or_default();
-    let is_fork = flags(&stat).is_none_or(|flags| flags & PF_FORKNOEXEC != 0);
-    KNOWN.store(mark | if is_fork { YES } else { 0 }, Ordering::Relaxed);
-    is_fork
+
+    /// The answer. `look_up` returns `None` if it cannot be found now; then the next call looks it
+    /// up again.
+    pub fn get_or_look_up(&self, look_up: impl FnOnce() -> Option<bool>) -> Option<bool> {
+        let mark = u64::from(mark());
+        let known = self.0.load(Ordering::Relaxed);
+        if known & !Self::YES == mark {
+            return Some(known & Self::YES != 0);
+        }
+        let found = look_up()?;
+        self.0.store(mark | if found { Self::YES } else { 0 }, Ordering::Relaxed);
+        Some(found)
+    }
 }
 
 /// As on Linux: false.
@@ -184,6 +205,7 @@ fn wiped_page() -> Option<&'static AtomicU32> {
 #[cfg(all(test, any(target_os = "linux", target_os = "android")))]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     #[test]
     fn flags_follow_the_name() {
@@ -192,5 +214,32 @@ mod tests {
         for cut in [&b""[..], b"7 (name", b"7 (name) S 1 7", b"7 (name) S 1 7 7 0 -1 x"] {
             assert_eq!(flags(cut), None);
         }
+    }
+
+    #[test]
+    fn a_process_looks_once_and_its_forked_child_anew() {
+        let known = KnownOfProcess::new();
+        let looked = Cell::new(0);
+        let look = |found| {
+            let look_up = || {
+                looked.set(looked.get() + 1);
+                found
+            };
+            (known.get_or_look_up(look_up), looked.get())
+        };
+        assert_eq!(look(None), (None, 1));
+        assert_eq!(look(Some(true)), (Some(true), 2), "nothing was known");
+        assert_eq!(look(Some(false)), (Some(true), 2));
+        // SAFETY: the child makes no calls but `_exit`, which runs nothing of this process.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_new = look(Some(false)).0 == Some(false);
+            // SAFETY: as above.
+            unsafe { libc::_exit(if is_new { 0 } else { 1 }) };
+        }
+        let mut status = 1;
+        // SAFETY: the kernel writes one number.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 }

@@ -7,6 +7,7 @@
 //! wait.
 
 use crate::device::Mounts;
+use crate::fork::KnownOfProcess;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -14,20 +15,35 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// False in a cgroup of version 1 that is known to have a limit which unwritten pages may reach.
-/// Reads files below `/proc` and the cgroup's limit; does not block on devices.
+/// Reads files below `/proc` and the cgroup's limit, once for a process; does not block on devices.
+///
+/// A process is moved into its cgroup before it runs its program, and rings, which last as long as
+/// their programs, would not learn of a later move either. A forked child, which may be moved too,
+/// looks for itself.
+pub(crate) fn workers_may_cache() -> bool {
+    static KNOWN: KnownOfProcess = KnownOfProcess::new();
+    KNOWN.get_or_look_up(look_up).unwrap_or(true)
+}
+
+/// `None` if it cannot be read now, for want of a descriptor for example.
 ///
 /// The kernel stops all writers of the machine when a fifth of its memory is unwritten
 /// (`vm.dirty_ratio`), so pages that are not written cannot fill a larger cgroup.
-pub(crate) fn workers_may_cache() -> bool {
-    let Ok(cgroups) = fs::read("/proc/self/cgroup") else {
-        return true;
-    };
-    let Some(path) = version_1(&cgroups) else {
-        return true;
-    };
-    let limit = Mounts::of_this_thread().and_then(|mounts| limit_of(&mounts, path));
-    // (Where no cgroups are visible, as below a root directory of its own, nothing is known.)
-    limit.map_or(true, |limit| limit >= machine_memory() / 2)
+fn look_up() -> Option<bool> {
+    let limit = fs::read("/proc/self/cgroup").and_then(|cgroups| match version_1(&cgroups) {
+        Some(path) => limit_of(&Mounts::of_this_thread()?, path),
+        None => Ok(u64::MAX),
+    });
+    match limit {
+        Ok(limit) => Some(limit >= machine_memory() / 2),
+        // Where no cgroups are visible, as below a root directory of its own, nothing is known.
+        Err(error) => is_final(&error).then_some(true),
+    }
+}
+
+/// Whether another try would end in the same way.
+fn is_final(error: &io::Error) -> bool {
+    !matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EINTR))
 }
 
 /// The process's cgroup of the memory controller, if that has version 1: cgroups(7).

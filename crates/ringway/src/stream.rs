@@ -45,7 +45,7 @@ fn chunk_for(file: &File, bytes: usize) -> u64 {
 
 /// The block size for writes to this file: 1 byte, except for direct I/O.
 fn block_of(file: &File) -> u64 {
-    if file.is_direct() { u64::from(file.alignment().offset_align.max(1)) } else { 1 }
+    if file.is_direct() { u64::from(file.offset_align().max(1)) } else { 1 }
 }
 
 /// The end of the chunk that contains the byte at `offset`. Chunks begin and end at multiples of

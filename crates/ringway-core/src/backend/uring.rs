@@ -56,6 +56,8 @@ pub(crate) struct Settings {
     pub eventfd: bool,
     /// The most io-wq workers, for bounded and for unbounded work.
     pub io_wq_workers: Option<[u32; 2]>,
+    /// Faults are injected, into what workers do as well: the memory cgroup is not asked.
+    pub injects_faults: bool,
 }
 
 /// The kernel copies it when it takes the entry.
@@ -340,7 +342,7 @@ impl<R: Entries> Uring<R> {
             system_calls: 0,
             available,
             refusals,
-            workers_may_cache: settings.iopoll || workers_may_cache(),
+            workers_may_cache: settings.iopoll || settings.injects_faults || workers_may_cache(),
             submitters: exiting::Submitters::default(),
             _closing: exiting::Closing,
         };
@@ -1457,6 +1459,7 @@ mod tests {
             single_issuer: false,
             eventfd: false,
             io_wq_workers: None,
+            injects_faults: false,
         };
         match Uring::new(&settings) {
             Ok(ring) if !iopoll || ring.available().contains(&Feature::IoPoll) => {
@@ -1600,6 +1603,7 @@ mod tests {
                 single_issuer: false,
                 eventfd: false,
                 io_wq_workers: wanted,
+                injects_faults: false,
             };
             let Ok(ring) = Uring::<UsualEntries>::new(&settings) else {
                 return println!("skipped: no io_uring");

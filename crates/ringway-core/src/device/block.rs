@@ -294,8 +294,10 @@ fn bracketed(list: &str) -> Option<String> {
     }
 }
 
-pub(super) fn read_number<N: FromStr>(path: &Path) -> Option<N> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+/// The number in a file; `None` if there is none. Errors: those after which another try may
+/// succeed.
+pub(super) fn read_number<N: FromStr>(path: &Path) -> io::Result<Option<N>> {
+    Ok(found(fs::read_to_string(path))?.and_then(|text| text.trim().parse().ok()))
 }
 
 /// Whether a block device or a partition of it is in use, and how: mounted, as swap, held by a

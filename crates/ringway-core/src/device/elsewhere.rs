@@ -55,6 +55,16 @@ impl FileFacts {
         self.direct
     }
 
+    /// That of offsets and lengths.
+    pub fn offset_align(&self) -> u32 {
+        self.direct.offset_align
+    }
+
+    /// Whether the alignment is only assumed.
+    pub fn is_align_assumed(&self) -> bool {
+        self.direct.source == AlignmentSource::Assumed
+    }
+
     /// None is known that does.
     pub fn takes_whole_pages(&self, _: BorrowedFd<'_>) -> bool {
         false

@@ -69,10 +69,11 @@ fn read(fd: BorrowedFd<'_>, name: &str) -> Result<Namespace, Refusal> {
     let format = Format::parse(&description).map_err(unsuitable)?;
     let disk = name.replacen("ng", "nvme", 1);
     let queue = Path::new("/sys/class/block").join(disk).join("queue");
-    let limit = |name: &str| block::read_number::<u32>(&queue.join(name));
-    let (Some(kib), Some(segments)) = (limit("max_sectors_kb"), limit("max_segments")) else {
+    let limit = |name: &str| block::read_number::<u32>(&queue.join(name)).map_err(refuse);
+    let (Some(kib), Some(segments)) = (limit("max_sectors_kb")?, limit("max_segments")?) else {
         return Err(unsuitable("its block device, which shows its limits, is not in /sys"));
     };
+    let polls = limit("io_poll")? == Some(1);
     let page_size = page_size();
     let largest = largest_command(kib, segments, page_size, format.block_shift);
     if largest < MIN_LARGEST {
@@ -90,7 +91,7 @@ fn read(fd: BorrowedFd<'_>, name: &str) -> Result<Namespace, Refusal> {
         page_size,
         readable: access == libc::O_RDONLY || access == libc::O_RDWR,
         writable: access == libc::O_WRONLY || access == libc::O_RDWR,
-        polls: limit("io_poll") == Some(1),
+        polls,
     })
 }
 

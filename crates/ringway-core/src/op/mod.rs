@@ -128,7 +128,7 @@ pub(crate) use nvme::Status as NvmeStatus;
 pub(crate) use nvme::{Command as NvmeCommand, Plan as NvmePlan, plan as plan_nvme};
 pub(crate) use operation::{InvalidOperation, Resources, commit_spare, set_addresses};
 
-use crate::file::has_offsets;
+use crate::file::{FileKind, Traits, has_offsets};
 use crate::sys::{RawFd, libc};
 #[cfg(ringway_linux)]
 pub(crate) use linux::{
@@ -192,8 +192,17 @@ fn call_at(
     syscall_result(at_position())
 }
 
-/// The same by `preadv2(2)` or `pwritev2(2)`, for which the current position is -1.
-fn call_with_flags(fd: RawFd, offset: u64, call: impl Fn(i64) -> i64) -> i64 {
+/// The same by `preadv2(2)` or `pwritev2(2)`, for which the current position is -1. A call that
+/// does not wait (`RWF_NOWAIT`) is not repeated there on storage: it would wait for whoever reads
+/// or writes at the position.
+fn call_with_flags(fd: RawFd, offset: u64, flags: libc::c_int, call: impl Fn(i64) -> i64) -> i64 {
+    if flags & libc::RWF_NOWAIT != 0 && offset != CURRENT_POSITION {
+        let result = syscall_result(call(offset as i64));
+        if result != ESPIPE || Traits::of(fd).kind == FileKind::Storage {
+            return result;
+        }
+        return syscall_result(call(-1));
+    }
     call_at(fd, offset, &call, || call(-1))
 }
 
@@ -473,4 +482,34 @@ pub(crate) fn is_for_worker(raw: &Raw) -> bool {
 /// The same for a direct transfer on storage.
 pub(crate) fn is_direct_for_worker(raw: &Raw) -> bool {
     raw.bytes() >= WORKER_MIN_DIRECT_BYTES
+}
+
+#[cfg(all(test, ringway_linux))]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::os::fd::AsRawFd as _;
+
+    /// Some file systems have regular files without offsets. Whoever reads such a file holds the
+    /// lock of its position while the server does not answer.
+    #[test]
+    fn a_call_that_does_not_wait_does_not_use_the_position_of_storage() {
+        let file = tempfile::tempfile().unwrap();
+        let (pipe, _other) = std::io::pipe().unwrap();
+        let offsets = |fd, flags, offset| {
+            let made = RefCell::new(Vec::new());
+            let call = |at| {
+                made.borrow_mut().push(at);
+                // SAFETY: the call takes numbers. It fails with ESPIPE.
+                unsafe { libc::lseek(pipe.as_raw_fd(), 0, libc::SEEK_CUR) }
+            };
+            assert_eq!(call_with_flags(fd, offset, flags, call), ESPIPE);
+            made.into_inner()
+        };
+        let (file, pipe) = (file.as_raw_fd(), pipe.as_raw_fd());
+        assert_eq!(offsets(file, libc::RWF_NOWAIT, 7), [7]);
+        assert_eq!(offsets(pipe, libc::RWF_NOWAIT, 7), [7, -1]);
+        assert_eq!(offsets(pipe, libc::RWF_DSYNC, 7), [7, -1]);
+        assert_eq!(offsets(pipe, libc::RWF_NOWAIT, CURRENT_POSITION), [-1]);
+    }
 }

@@ -360,13 +360,67 @@ impl Open {
     /// True if the blocking call may wait forever: for the other end of a FIFO, or for a device (a
     /// terminal waits for its carrier). Only the type of the file shows that.
     pub(crate) fn may_wait(&self) -> bool {
-        let flags = self.flags as i32;
-        let new = libc::O_CREAT | libc::O_EXCL;
-        if flags & (libc::O_NONBLOCK | libc::O_PATH | libc::O_DIRECTORY) != 0 || flags & new == new
-        {
-            return false;
+        self.waits_where_it_may() && self.is_fifo_or_device()
+    }
+
+    /// The same open, which fails where it would wait: the path may have come to lead to a FIFO
+    /// since [`may_wait`](Self::may_wait) was asked, and somebody may have a lease on the file.
+    /// Pass its result to [`opened_without_waiting`](Self::opened_without_waiting).
+    pub(crate) fn without_waiting(&self) -> Self {
+        let flag = if self.waits_where_it_may() { libc::O_NONBLOCK } else { 0 };
+        Self { flags: self.flags | flag as u64, ..*self }
+    }
+
+    /// The result of this open, from that of [`without_waiting`](Self::without_waiting). `None` if
+    /// it has to be made again, by a thread that may wait.
+    ///
+    /// A FIFO that was opened for reading is kept, as io_uring does: a writer may have opened it
+    /// meanwhile, whose pipe would break.
+    pub(crate) fn opened_without_waiting(&self, result: i64) -> Option<i64> {
+        const ENXIO: i64 = -(libc::ENXIO as i64);
+        const EAGAIN: i64 = -(libc::EAGAIN as i64);
+        /// Only Linux has it.
+        const RESOLVE_CACHED: u64 = 0x20;
+        if !self.waits_where_it_may() {
+            return Some(result);
         }
-        self.is_fifo_or_device()
+        match result {
+            // Who opens only what is in the kernel's name cache wants no thread to wait.
+            EAGAIN if self.resolve & RESOLVE_CACHED != 0 => Some(result),
+            ENXIO | EAGAIN => None,
+            // `read(2)` of a FIFO heeds the flag.
+            0.. => Self::clear_nonblocking(result),
+            _ => Some(result),
+        }
+    }
+
+    /// False if the caller has asked for no wait, or if what is opened is none to wait for.
+    fn waits_where_it_may(&self) -> bool {
+        let new = libc::O_CREAT | libc::O_EXCL;
+        let never = libc::O_NONBLOCK | libc::O_PATH | libc::O_DIRECTORY;
+        let flags = self.flags as i32;
+        cfg!(unix) && flags & never == 0 && flags & new != new
+    }
+
+    /// Gives what was opened the flags that it would have without `O_NONBLOCK`; closes it, and
+    /// returns `None`, if its file system does not let them be changed.
+    #[cfg(unix)]
+    fn clear_nonblocking(opened: i64) -> Option<i64> {
+        let fd = opened as RawFd;
+        // SAFETY: both requests take numbers only, and the descriptor is this operation's.
+        let is_cleared = unsafe {
+            let flags = libc::fcntl(fd, libc::F_GETFL);
+            flags >= 0 && libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_NONBLOCK) >= 0
+        };
+        if !is_cleared {
+            drop(Self::opened(opened));
+        }
+        is_cleared.then_some(opened)
+    }
+
+    #[cfg(not(unix))]
+    fn clear_nonblocking(opened: i64) -> Option<i64> {
+        Some(opened)
     }
 
     fn is_fifo_or_device(&self) -> bool {

@@ -377,7 +377,7 @@ impl SubmissionForms for Read {
 impl Read {
     fn call_with(&self, flags: libc::c_int) -> i64 {
         let iov = libc::iovec { iov_base: self.buf.cast(), iov_len: self.len };
-        call_with_flags(self.fd, self.offset, |at| {
+        call_with_flags(self.fd, self.offset, flags, |at| {
             // SAFETY: as in `call`; the iovec is on this stack.
             unsafe { libc::preadv2(self.fd, &raw const iov, 1, at, flags) as i64 }
         })

@@ -114,7 +114,7 @@ impl SubmissionForms for Readv {
 impl Readv {
     fn call_with(&self, flags: libc::c_int) -> i64 {
         let (iov, count) = clamp_iovecs(self.iov, self.count);
-        call_with_flags(self.fd, self.offset, |at| {
+        call_with_flags(self.fd, self.offset, flags, |at| {
             // SAFETY: as in `call`.
             unsafe { libc::preadv2(self.fd, iov, count as i32, at, flags) as i64 }
         })

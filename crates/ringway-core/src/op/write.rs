@@ -66,7 +66,7 @@ impl Write {
     /// The blocking call with `RWF_*` flags.
     pub(super) fn call_with(&self, flags: libc::c_int) -> i64 {
         let iov = libc::iovec { iov_base: self.buf.cast_mut().cast(), iov_len: self.len };
-        call_with_flags(self.fd, self.offset, |at| {
+        call_with_flags(self.fd, self.offset, flags, |at| {
             // SAFETY: the operation, or the caller of `from_raw`, keeps `buf` valid for reads of
             // `len` bytes until the completion. The iovec is on this stack.
             unsafe { libc::pwritev2(self.fd, &raw const iov, 1, at, flags) as i64 }

@@ -115,7 +115,7 @@ impl SubmissionForms for Writev {
 impl Writev {
     fn call_with(&self, flags: libc::c_int) -> i64 {
         let (iov, count) = clamp_iovecs(self.iov, self.count);
-        call_with_flags(self.fd, self.offset, |at| {
+        call_with_flags(self.fd, self.offset, flags, |at| {
             // SAFETY: as in `call`.
             unsafe { libc::pwritev2(self.fd, iov, count as i32, at, flags) as i64 }
         })

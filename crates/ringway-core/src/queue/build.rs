@@ -264,6 +264,7 @@ impl Options {
             single_issuer: self.single_issuer,
             eventfd: self.eventfd,
             io_wq_workers: self.io_wq_workers,
+            injects_faults: self.injects_faults(),
         };
         let Some(file) = &self.passthrough else {
             return Ok(self.build_ring::<UsualEntries>(settings)?.into_built());

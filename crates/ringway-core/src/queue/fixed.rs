@@ -70,8 +70,7 @@ impl Fixed {
         let index = self.memory.iter().find_map(|registered| registered.index(buf, len))?;
         let usable = buf.is_multiple_of(MIN_PAGE)
             || file.is_some_and(|file| {
-                !file.is_direct()
-                    || buf.is_multiple_of(file.direct_io().offset_align.max(1) as usize)
+                !file.is_direct() || buf.is_multiple_of(file.offset_align().max(1) as usize)
             });
         usable.then_some(index)
     }

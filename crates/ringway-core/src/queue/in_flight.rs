@@ -4,7 +4,7 @@
 use super::completion::Completion;
 use super::id::OpId;
 use super::options::BackendKind;
-use crate::device::{AlignmentSource, Placement};
+use crate::device::Placement;
 use crate::error::{Error, ErrorDetail};
 use crate::file::{File, FileKind, Traits};
 use crate::op::{
@@ -300,7 +300,7 @@ impl<T: Default> InFlight<T> {
             return false;
         }
         let stopped_within_a_block = |file: &File| {
-            let is_known = || file.direct_io().source != AlignmentSource::Assumed;
+            let is_known = || !file.is_align_assumed();
             file.placement().has(Placement::ALIGNED) && is_known() && is_within_block(file, attempt)
         };
         attempt.gained == 0 || self.operation.file.as_ref().is_some_and(stopped_within_a_block)
@@ -532,7 +532,7 @@ fn is_untorn(raw: &Raw) -> bool {
 
 /// Whether a direct transfer stopped within a block.
 fn is_within_block(file: &File, attempt: Attempt) -> bool {
-    !attempt.done.is_multiple_of(u64::from(file.direct_io().offset_align.max(1)))
+    !attempt.done.is_multiple_of(u64::from(file.offset_align().max(1)))
 }
 
 /// The longest piece of a read; for a direct read, the device's largest request, unless the file
@@ -541,7 +541,7 @@ fn is_within_block(file: &File, attempt: Attempt) -> bool {
 fn piece_limit(file: Option<&File>) -> u64 {
     let is_split = |file: &&File| file.is_direct() && file.placement().has(Placement::RING);
     let Some(file) = file.filter(is_split) else { return MAX_PIECE };
-    let align = u64::from(file.direct_io().offset_align.max(1));
+    let align = u64::from(file.offset_align().max(1));
     longest_aligned(file.largest_request().unwrap_or(0).into(), align)
 }
 
@@ -648,7 +648,7 @@ mod tests {
         let expected = if file.placement().has(Placement::RING) {
             longest_aligned(
                 file.largest_request().unwrap_or(0).into(),
-                u64::from(file.direct_io().offset_align.max(1)),
+                u64::from(file.offset_align().max(1)),
             )
         } else {
             MAX_PIECE

@@ -117,7 +117,7 @@ pub fn file_system(world: &World, kib: usize, make: &[&str]) -> Option<std::path
     };
     let options: Vec<_> = make[1..].iter().map(Path::new).chain([&*image]).collect();
     let made = leave_mounts()
-        .map_err(|error| error.to_string())
+        .map_err(|error| format!("only root may mount: {error}"))
         .and_then(|()| run(make[0], &options))
         .and_then(|()| run("mount", &[Path::new("-oloop"), &image, &dir]));
     match made {

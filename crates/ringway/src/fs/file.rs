@@ -260,6 +260,11 @@ impl File {
         self.inner.core.direct_io()
     }
 
+    /// The alignment of offsets and lengths alone: what does not change is not looked up again.
+    pub(crate) fn offset_align(&self) -> u32 {
+        self.inner.core.offset_align()
+    }
+
     /// Returns the sizes of the untorn writes of this file
     /// ([`write_untorn_at`](Self::write_untorn_at)), or `None` if it has none: what `statx(2)`
     /// reports with `STATX_WRITE_ATOMIC`. XFS has them on kernel 6.16 and newer, on any device;
@@ -559,35 +564,36 @@ impl File {
     /// futures were dropped, so that none of them reads, writes or moves the position later. An
     /// operation that cannot be cancelled and never ends makes this wait forever.
     ///
-    /// The descriptor gets the position of the cursor, if that was used; that may block as in
-    /// [`try_into_std`](Self::try_into_std).
+    /// The descriptor gets the position of the cursor, if that was used. That may wait as in
+    /// [`try_into_std`](Self::try_into_std): for a server, a thread waits.
     ///
     /// Errors: that of a write at the cursor; EINVAL if the cursor is where the file system allows
     /// no position; InvalidInput while clones, streams or logs of the
-    /// file exist; while operations hold it, also ESHUTDOWN if the engine's backend has failed, and
-    /// ECHILD in a forked child. After an error, or if the future is dropped, the file is closed
-    /// with its last holder.
+    /// file exist; while operations hold it, and for a thread, also ESHUTDOWN if the engine's
+    /// backend has failed, and ECHILD in a forked child. After an error, or if the future is
+    /// dropped, the file is closed with its last holder.
     pub async fn into_std(self) -> io::Result<std::fs::File> {
         self.finish_all_writes().await?;
         let left = |_| invalid("into_std: clones, streams or logs of the file still exist");
         drop(self.sequential);
         let SharedFile { mut core, cursor, engine, .. } =
             Arc::try_unwrap(self.inner).map_err(left)?;
-        release(&cursor, &core)?;
+        let is_local = core.is_local();
         let mut pause = Duration::from_micros(50);
-        loop {
+        let file = loop {
             core = match core.into_fd() {
-                Ok(fd) => {
-                    let file = fd.into();
-                    // An operation that has ended meanwhile may have moved the position.
-                    cursor.get().map_or(Ok(()), |cursor| cursor.seek(&file))?;
-                    return Ok(file);
-                }
+                Ok(fd) => break std::fs::File::from(fd),
                 Err(held) => held,
             };
             // An orphaned operation wakes no task when it ends, so this polls.
             engine.sleep(pause).await?;
             pause = (pause * 2).min(MAX_PAUSE);
+        };
+        // Not before: an operation that has ended meanwhile may have moved the position.
+        match cursor.into_inner() {
+            None => Ok(file),
+            Some(cursor) if is_local => cursor.seek(&file).map(|()| file),
+            Some(cursor) => engine.call(move || cursor.seek(&file).map(|()| file)).await,
         }
     }
 

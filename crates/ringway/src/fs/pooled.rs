@@ -237,7 +237,7 @@ impl File {
 
     /// The multiple that offsets and lengths of reads must have.
     pub(crate) fn granularity(&self) -> u64 {
-        if self.is_direct() { u64::from(self.alignment().offset_align.max(1)) } else { 1 }
+        if self.is_direct() { u64::from(self.offset_align().max(1)) } else { 1 }
     }
 }
 

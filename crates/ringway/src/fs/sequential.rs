@@ -516,7 +516,7 @@ fn direct_limits(
     parts: &[IoSlice<'_>],
     limits: WriteLimits,
 ) -> io::Result<WriteLimits> {
-    let align = file.alignment().offset_align.max(1);
+    let align = file.offset_align().max(1);
     let (position, block) = (file.cursor().position(), align as usize);
     let len = parts.iter().map(|part| part.len()).sum::<usize>();
     let most = (limits.most / block * block).max(block);

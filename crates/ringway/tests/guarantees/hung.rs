@@ -184,3 +184,37 @@ fn hundreds_of_hung_calls_delay_no_other() {
         assert!(block_on(join_all(calls)).into_iter().all(|called| called.is_ok()));
     });
 }
+
+/// Whoever writes with a duplicate of the descriptor has the lock of its position until the server
+/// answers. The conversion to a file of the standard library sets that position.
+#[test]
+fn a_conversion_holds_up_no_runtime() {
+    use std::io::{Seek as _, SeekFrom, Write as _};
+    use tokio::io::AsyncSeekExt as _;
+    on_each_backend("a_conversion_holds_up_no_runtime", |kind, hostile| {
+        let engine = Engine::builder().backend(kind).shards(1).build().unwrap();
+        let [path] = &put(hostile.path(), ["file".to_owned()])[..] else { unreachable!() };
+        let mut file = block_on(OpenOptions::new().write(true).engine(&engine).open(path)).unwrap();
+        let at = SeekFrom::Start(3);
+        assert_eq!(current_thread().block_on(file.seek(at)).unwrap(), 3);
+        let duplicate = std::os::fd::AsFd::as_fd(&file).try_clone_to_owned().unwrap();
+        hostile.set("* write freeze").unwrap();
+        let writer = std::thread::spawn(move || std::fs::File::from(duplicate).write_all(b"new"));
+        wait_for("the write", || hostile.count("write").unwrap().inside > 0);
+        let mut converted = Box::pin(file.into_std());
+        let (sender, polled) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            // A poll that waits for the server would never end.
+            scope.spawn(move || {
+                let is_over = polled.recv_timeout(Duration::from_secs(5)).is_ok();
+                hostile.set("clear").unwrap();
+                assert!(is_over, "{kind}: a poll waits for the server");
+            });
+            assert!(block_on(poll_immediate(&mut converted)).is_none());
+            sender.send(()).unwrap();
+        });
+        let mut converted = block_on(converted).unwrap();
+        writer.join().unwrap().unwrap();
+        assert_eq!(converted.stream_position().unwrap(), 3);
+    });
+}

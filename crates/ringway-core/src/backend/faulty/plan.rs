@@ -11,7 +11,9 @@ use std::str::FromStr;
 /// Which faults to inject, and how often. Rates are per thousand; a new plan injects none.
 ///
 /// The same plan injects the same faults into the same sequence of operations. Operations on the
-/// fallback pool are not affected.
+/// fallback pool are not affected. So that these are the same everywhere, a ring with faults also
+/// makes the transfers that a memory cgroup of version 1 with a limit leaves to threads: do not
+/// fill the memory of such a cgroup.
 ///
 /// ```
 /// # use ringway_core::{op, FaultPlan, FaultStep, File, Late, Options};

@@ -879,13 +879,17 @@ pub(super) fn run(task: &Task, calls: &mut u64) -> TaskResult {
     let job = &task.job;
     if let Raw::Open(open) = &job.raw {
         *calls += 1;
-        if open.may_wait() {
-            return open.detach().map_or_else(
+        let own_thread = || {
+            open.detach().map_or_else(
                 |error| TaskResult::Done(-i64::from(errno_of(&error))),
                 TaskResult::Open,
-            );
+            )
+        };
+        if open.may_wait() {
+            return own_thread();
         }
-        return TaskResult::Done(call_storage(&job.raw, calls));
+        let result = call_storage(&open.without_waiting().into(), calls);
+        return open.opened_without_waiting(result).map_or_else(own_thread, TaskResult::Done);
     }
     #[cfg(ringway_linux)]
     if let (true, Some(fd)) = (job.reads_extents, job.raw.fd()) {

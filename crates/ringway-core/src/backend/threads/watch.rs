@@ -15,8 +15,8 @@ use std::io;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long the watcher pauses if poll(2) reports a stream as ready and the call does not, so that
-/// it does not spin.
+/// How long a stream is not polled for if poll(2) reports it as ready and the call does not, so that
+/// the watcher does not spin. It also pauses for so long if poll(2) fails.
 const BACK_OFF: Duration = Duration::from_millis(1);
 
 /// Everything that is watched.
@@ -42,8 +42,8 @@ pub(super) struct Watch {
     until: Option<Instant>,
     /// Some of the waiting jobs were cancelled.
     cancelled: bool,
-    /// A call found that a stream was not ready: pause before the next poll(2).
-    back_off: bool,
+    /// What a call found not ready, although poll(2) reported it: it is not polled for until then.
+    resting: BTreeMap<Interest, Instant>,
 }
 
 /// The input of poll(2): a descriptor, and `POLL*`.
@@ -139,8 +139,12 @@ impl Watch {
     /// Takes back a transfer on a stream that poll(2) reported as ready and the blocking call did
     /// not: a nonblocking one that another reader was faster on, or one without a poll of its own.
     pub fn insert_falsely_ready(&mut self, job: Job) {
-        self.back_off = true;
+        self.rest(interest(&job.raw));
         self.insert(job, false);
+    }
+
+    fn rest(&mut self, interest: Interest) {
+        self.resting.insert(interest, Instant::now() + BACK_OFF);
     }
 
     pub fn set_timer(&mut self, token: Token, at: Instant) {
@@ -291,7 +295,7 @@ impl PoolState {
 pub(super) struct PollSet {
     polls: Vec<libc::pollfd>,
     tries: Vec<Waiting>,
-    /// poll(2) failed, or disagreed with the calls: pause before the next one.
+    /// poll(2) failed: pause before the next one.
     back_off: bool,
     /// A signal ended the last poll(2).
     interrupted: bool,
@@ -307,8 +311,10 @@ impl PollSet {
         self.polls.push(libc::pollfd { fd: wake, events: libc::POLLIN, revents: 0 });
         if !self.back_off {
             // (Sorted by descriptor.)
-            let interests = watch.waiting.keys().filter(|interest| !watch.in_use(**interest));
-            for &(fd, events) in interests {
+            let is_polled = |interest: &&Interest| {
+                !watch.in_use(**interest) && !watch.resting.contains_key(*interest)
+            };
+            for &(fd, events) in watch.waiting.keys().filter(is_polled) {
                 match self.polls[1..].last_mut() {
                     Some(last) if last.fd == fd => last.events |= events,
                     _ => self.polls.push(libc::pollfd { fd, events, revents: 0 }),
@@ -349,8 +355,7 @@ impl PollSet {
     /// the others with the same events are not tried.
     fn make_tries(&mut self, calls: &mut u64) -> Vec<(Waiting, TaskResult)> {
         let mut empty = None;
-        let results: Vec<_> = self
-            .tries
+        self.tries
             .drain(..)
             .map(|waiting| {
                 let interest = Some(interest(&waiting.job.raw));
@@ -369,11 +374,17 @@ impl PollSet {
                 }
                 (waiting, result)
             })
-            .collect();
-        self.back_off =
-            results.iter().all(|(_, result)| matches!(result, TaskResult::Wait { nowait: true }));
-        results
+            .collect()
     }
+}
+
+/// The streams of which none of these tries found that they are ready.
+fn falsely_ready(tries: &[(Waiting, TaskResult)]) -> BTreeSet<Interest> {
+    let is_ready =
+        |(_, result): &&(Waiting, TaskResult)| !matches!(result, TaskResult::Wait { nowait: true });
+    let interest = |(waiting, _): &(Waiting, TaskResult)| interest(&waiting.job.raw);
+    let ready: BTreeSet<_> = tries.iter().filter(is_ready).map(interest).collect();
+    tries.iter().map(interest).filter(|interest| !ready.contains(interest)).collect()
 }
 
 /// Polls once for everything, for at most `limit`, and handles what is ready.
@@ -386,7 +397,8 @@ pub(super) fn poll_once<'a>(
     limit: Option<Duration>,
     deferred: &mut Deferred,
 ) -> MutexGuard<'a, PoolState> {
-    poll_set.back_off |= std::mem::take(&mut state.watch.back_off);
+    let now = Instant::now();
+    state.watch.resting.retain(|_, until| now < *until);
     poll_set.fill(&state.watch);
     let next = state
         .watch
@@ -395,6 +407,7 @@ pub(super) fn poll_once<'a>(
         .map(|(at, _)| *at)
         .into_iter()
         .chain(state.watch.lane_check)
+        .chain(state.watch.resting.values().copied())
         .min();
     let limit = if state.watch.cancelled { Some(Duration::ZERO) } else { limit };
     state.watch.asleep = true;
@@ -442,6 +455,9 @@ fn handle_ready<'a>(
         let results = poll_set.make_tries(&mut calls);
         state = shared.lock();
         state.calls += calls;
+        for interest in falsely_ready(&results) {
+            state.watch.rest(interest);
+        }
         for (waiting, result) in results {
             state.settle(&waiting.job, result, deferred);
         }
@@ -516,4 +532,44 @@ pub(super) fn run(shared: &Arc<Shared>) {
         state = poll_once(shared, state, &mut each, limit, &mut deferred);
     }
     state.watch.running = false;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::FileKind;
+    use crate::op::{CURRENT_POSITION, Read, RwFlags};
+
+    fn read(fd: RawFd) -> Job {
+        let read = Read {
+            fd,
+            buf: std::ptr::null_mut(),
+            len: 1,
+            offset: CURRENT_POSITION,
+            flags: RwFlags::NONE,
+        };
+        Job::new(Token(fd as u64), read.into(), FileKind::Stream, false)
+    }
+
+    #[test]
+    fn a_stream_that_is_falsely_ready_delays_no_other() {
+        let mut watch = Watch::default();
+        watch.insert_falsely_ready(read(10));
+        watch.insert(read(11), true);
+        let mut polled = PollSet::default();
+        polled.fill(&watch);
+        let polled: Vec<RawFd> = polled.polls[1..].iter().map(|poll| poll.fd).collect();
+        assert_eq!(polled, [11]);
+    }
+
+    /// Of several reads of a pipe, the first may take all bytes.
+    #[test]
+    fn a_stream_is_ready_if_one_call_finds_it_so() {
+        let tried =
+            |fd, result| (Waiting { job: read(fd), nowait: true, cancelled: false }, result);
+        let not_ready = || TaskResult::Wait { nowait: true };
+        let tries =
+            [tried(10, TaskResult::Done(1)), tried(10, not_ready()), tried(11, not_ready())];
+        assert_eq!(falsely_ready(&tries), BTreeSet::from([(11, libc::POLLIN)]));
+    }
 }
