@@ -12,8 +12,8 @@ import threading
 import guest
 
 # Programs of this machine. A row whose program is missing is skipped with that reason.
-TOOLS = ["mkfs.btrfs", "mkfs.f2fs", "mksquashfs", "mkfs.erofs", "filefrag", "integritysetup",
-         "mdadm", "exportfs", "rpc.mountd", "rpc.nfsd"]
+TOOLS = ["btrfs", "mkfs.btrfs", "mkfs.f2fs", "mksquashfs", "mkfs.erofs", "filefrag",
+         "integritysetup", "mdadm", "exportfs", "rpc.mountd", "rpc.nfsd"]
 # Modules that the rows need, and algorithms that modules ask for when they are used.
 MODULES = ["btrfs", "crc32_generic", "f2fs", "overlay", "squashfs", "erofs", "zram", "fuse", "ecb",
            "xts", "aes_generic", "crc32c_cryptoapi", "dm_crypt", "dm_integrity", "raid1", "nfsd",

@@ -61,7 +61,8 @@ fn an_open_of_a_path_that_becomes_a_fifo_can_be_cancelled() {
         }
     };
     let [mut read, mut write] = [OpenOptions::new(), OpenOptions::new()];
-    (read.read(true), write.write(true));
+    read.read(true);
+    write.write(true);
 
     // That the flag is not left is seen by a file, too.
     fs::write(&path, b"text").unwrap();

@@ -15,8 +15,8 @@ use std::io;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long a stream is not polled for if poll(2) reports it as ready and the call does not, so that
-/// the watcher does not spin. It also pauses for so long if poll(2) fails.
+/// How long a stream is not polled for if poll(2) reports it as ready and the call does not, so
+/// that the watcher does not spin. It also pauses for so long if poll(2) fails.
 const BACK_OFF: Duration = Duration::from_millis(1);
 
 /// Everything that is watched.
