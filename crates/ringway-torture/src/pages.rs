@@ -89,13 +89,16 @@ impl Pages {
         pool.freed = young;
         pool.inspected += old.len();
         for (address, len, _) in old {
-            let byte = |at: usize| {
-                // SAFETY: the address is within memory that is never unmapped. The read is volatile
-                // because the kernel may write there at any time.
-                unsafe { (address as *const u8).add(at).read_volatile() }
+            let word = |at: usize| {
+                // SAFETY: the address is within memory that is never unmapped, and aligned: it is
+                // that of a page. The read is volatile because the kernel may write there at any
+                // time.
+                unsafe { (address as *const u64).add(at).read_volatile() }
             };
-            if let Some(at) = (0..len).step_by(64).find(|at| byte(*at) != MARK) {
-                return Err(format!("byte {at} of a freed buffer has become {:#x}", byte(at)));
+            const MARKS: u64 = u64::from_ne_bytes([MARK; 8]);
+            if let Some(at) = (0..len / 8).find(|at| word(*at) != MARKS) {
+                let found = word(at).to_ne_bytes();
+                return Err(format!("bytes from {} of a freed buffer are {found:x?}", at * 8));
             }
             pool.clean.push(address);
         }
@@ -155,4 +158,21 @@ macro_rules! custom_buffer {
     ($type:ty, |$this:ident| $bytes:expr, $writable:literal) => {
         $crate::custom_buffer!([] $type, |$this| $bytes, $writable);
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_to_any_byte_of_a_freed_buffer_is_found() {
+        for at in [0, 1, 63, 100, PAGE - 1] {
+            let pages = Pages::default();
+            let buffer = pages.take();
+            let address = buffer.as_slice().as_ptr().expose_provenance();
+            drop(buffer);
+            fill(address + at, 1, 7);
+            assert!(pages.check(Duration::ZERO).is_err(), "byte {at}");
+        }
+    }
 }

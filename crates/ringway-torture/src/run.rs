@@ -41,7 +41,7 @@ pub struct Faults {
     pub errors: u16,
     /// [`FaultPlan::retryable`] and [`FaultPlan::missed_cancels`]
     pub retryable: u16,
-    /// [`FaultPlan::delay`]
+    /// [`FaultPlan::delay`] and [`FaultPlan::late_cancels`]
     pub delay: u16,
     /// [`FaultPlan::reorder`]
     pub reorder: u16,
@@ -62,6 +62,7 @@ impl Faults {
             .starve(self.starve)
             .sync_errors(self.sync_errors)
             .missed_cancels(self.retryable)
+            .late_cancels(self.delay)
     }
 }
 
@@ -165,6 +166,8 @@ struct Run<'a> {
     exclusive: Vec<ExclusiveFile>,
     /// A directory with a file and a directory that nothing changes.
     names: PathBuf,
+    /// A directory in which each file is written by one operation.
+    written: PathBuf,
     opened: Vec<File>,
     pipes: Pipes,
     report: Report,
@@ -234,6 +237,8 @@ impl<'a> Run<'a> {
         let names = dir.join("names");
         std::fs::create_dir_all(names.join("dir")).map_err(text_of)?;
         std::fs::write(names.join("file"), "").map_err(text_of)?;
+        let written = dir.join("written");
+        std::fs::create_dir_all(&written).map_err(text_of)?;
         let (polled, feed_polled) = std::io::pipe().map_err(text_of)?;
         let (read, feed_read) = std::io::pipe().map_err(text_of)?;
         let pipes = Pipes {
@@ -263,6 +268,7 @@ impl<'a> Run<'a> {
             shared,
             exclusive,
             names,
+            written,
             opened: Vec::new(),
             pipes,
             report: Report::default(),

@@ -58,6 +58,8 @@ pub(crate) struct Push {
     pub exact: bool,
     pub drain: bool,
     pub continue_on_error: bool,
+    /// A transfer leaves no pages in the page cache.
+    pub dont_cache: bool,
     pub limit: Option<Duration>,
 }
 
@@ -84,6 +86,10 @@ pub(crate) enum Action {
     Exclusive(Exclusive, Span),
     /// On paths that nothing changes.
     Path(u8),
+    /// Call a closure.
+    Blocking,
+    /// Create a file with so many bytes.
+    WriteFile(u16),
     /// Close a file from an open, or one with another owner.
     Close {
         held: bool,
@@ -93,7 +99,14 @@ pub(crate) enum Action {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shared {
     Read,
+    /// read into spare capacity
+    ReadSpare,
+    /// read whose bytes nobody gets
+    ReadDiscard,
     Write,
+    WriteDsync,
+    /// write that is whole or not made, where the file has such writes
+    WriteUntorn,
     Readv,
     Writev,
     Fsync,
@@ -193,6 +206,7 @@ impl Bytes<'_> {
             exact: flags & 1 != 0,
             drain: flags & 14 == 14,
             continue_on_error: flags & 10 == 10,
+            dont_cache: flags & 64 == 64,
             limit,
         }
     }
@@ -200,7 +214,9 @@ impl Bytes<'_> {
     fn action(&mut self) -> Action {
         use {Exclusive as A, Shared as S};
         match self.byte() {
-            0..12 => Action::Nop,
+            0..8 => Action::Nop,
+            8..10 => Action::Blocking,
+            10..12 => Action::WriteFile(self.two()),
             12..22 => Action::Timeout(self.micros(2000)),
             22..30 => Action::Poll,
             30..40 => Action::ReadPipe(1 + self.byte() % 8),
@@ -217,8 +233,13 @@ impl Bytes<'_> {
                     S::Readv,
                     S::Writev,
                 ];
+                let special = [S::ReadSpare, S::ReadDiscard, S::WriteDsync, S::WriteUntorn];
                 let choice = self.byte();
-                let action = if choice < 200 { action } else { rare }[usize::from(choice % 8)];
+                let action = match choice {
+                    0..200 => action[usize::from(choice % 8)],
+                    200..224 => rare[usize::from(choice % 8)],
+                    _ => special[usize::from(choice % 4)],
+                };
                 Action::Shared(action, self.span())
             }
             160..205 => {

@@ -246,16 +246,20 @@ impl Faulty {
     }
 
     /// Whether a cancel goes to the inner backend. It does not if the plan lets it miss the job,
-    /// which is told at this time, nor for a delayed event, which the next enter returns.
+    /// which is told at this time, nor for a delayed event, which the next enter returns unless the
+    /// plan lets it stay late.
     fn passes_cancel(&mut self, token: Token, told_at: Instant) -> bool {
+        let stays_late = self.order_rng.hits(self.plan.late_cancels);
+        // (It would never come.)
+        let kept = |late| if late == Late::Forever { Late::Last } else { late };
         if let Some(delayed) = self.delayed.iter_mut().find(|delayed| delayed.event.token == token)
         {
-            delayed.late = Late::Enters(0);
+            delayed.late = if stays_late { kept(delayed.late) } else { Late::Enters(0) };
             self.signal_if_delayed();
             return false;
         }
         if let Some(pending) = self.pending_faults.get_mut(&token) {
-            pending.late = None;
+            pending.late = pending.late.filter(|_| stays_late).map(kept);
         }
         if self.order_rng.hits(self.plan.missed_cancels) {
             self.missed.push((token, told_at));
@@ -771,6 +775,30 @@ mod tests {
         assert!(readable());
         faulty.enter(1, None, &mut events).unwrap();
         assert_eq!((events[2].token, result(&events[2])), (Token(1), 0));
+    }
+
+    /// As of an operation that a cancel cannot stop.
+    #[test]
+    fn an_event_may_stay_late_after_a_cancel() {
+        let plan = FaultPlan::new(1).late_cancels(1000);
+        let plan = plan.late(FaultStep::Job(0), Late::Enters(2));
+        let mut faulty = faulty(plan.late(FaultStep::Job(1), Late::Forever));
+        let mut events = Vec::new();
+        for number in 0..2 {
+            push(&mut faulty, &job(number, Nop));
+            faulty.cancel(Token(number));
+        }
+        faulty.enter(0, None, &mut events).unwrap();
+        faulty.cancel(Token(0));
+        for _ in 0..2 {
+            faulty.enter(0, None, &mut events).unwrap();
+            assert_eq!(events, []);
+        }
+        faulty.enter(0, None, &mut events).unwrap();
+        assert_eq!(events.iter().map(|event| event.token.0).collect::<Vec<_>>(), [0]);
+        while events.len() < 2 {
+            faulty.enter(1, None, &mut events).unwrap();
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Makes operations from the numbers of a script, scaled to the files as they are, and pushes them.
 
-use super::verify::{Ended, Expect, KnownResult, Op};
+use super::verify::{Ended, Expect, KnownResult, Op, SPARE_PREFIX};
 use super::{BLOCK, Checked, Run};
 use crate::LACKS_CALLS;
 use crate::content::fill;
@@ -8,6 +8,8 @@ use crate::exclusive::Use;
 use crate::script::{Action, Exclusive, LONG, Push, Shared, Span};
 use ringway_core::c as libc;
 use ringway_core::{AlignedBuffer, Buffer, OpenOptions, Operation, Reason, op};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 // Constants of Linux, which systems without the operations do not define.
 const SYNC_FILE_RANGE_WRITE: u32 = 2;
@@ -26,11 +28,12 @@ struct Made {
     /// First byte of its first buffer.
     address: Option<usize>,
     exact: bool,
+    untorn: bool,
 }
 
 impl Made {
     fn plain(operation: Operation, expect: Expect) -> Self {
-        Self { operation, expect, total: None, address: None, exact: false }
+        Self { operation, expect, total: None, address: None, exact: false, untorn: false }
     }
 }
 
@@ -48,6 +51,9 @@ impl Run<'_> {
             let made = self.make(push, first, number);
             let mut operation = made.operation.user_data(number as u64);
             operation = if made.exact { operation.exact() } else { operation };
+            let is_transfer = made.total.is_some() && !matches!(made.expect, Expect::File { .. });
+            operation =
+                if push.dont_cache && is_transfer { operation.dont_cache() } else { operation };
             operation = if push.drain { operation.drain() } else { operation };
             operation =
                 if push.continue_on_error { operation.continue_on_error() } else { operation };
@@ -64,6 +70,7 @@ impl Run<'_> {
                 live: true,
                 cancelled: false,
                 exact: made.exact,
+                untorn: made.untorn,
                 continue_on_error: push.continue_on_error,
                 may_time_out: push.limit.is_some_and(|limit| limit < LONG),
                 total: made.total,
@@ -134,14 +141,36 @@ impl Run<'_> {
                     total: Some(u64::from(len)),
                     address,
                     exact: false,
+                    untorn: false,
                 }
             }
+            Action::Blocking => {
+                let calls = Arc::new(AtomicU32::new(0));
+                let count = calls.clone();
+                let work = move || _ = count.fetch_add(1, Ordering::Relaxed);
+                Made::plain(op::blocking(work), Expect::Call(calls))
+            }
+            Action::WriteFile(len) => self.make_write_file(usize::from(len), number),
             Action::Shared(action, span) => self.make_shared(action, span, number, push.exact),
             Action::Exclusive(action, span) => {
                 self.make_exclusive(action, span, [first, number], push.exact)
             }
             Action::Path(choice) => self.make_path(choice),
             Action::Close { held } => self.make_close(held),
+        }
+    }
+
+    fn make_write_file(&self, len: usize, number: usize) -> Made {
+        let path = self.written.join(number.to_string());
+        let buffer = self.filled(len, false, number, number as u32 + 1, 0);
+        let content = buffer.as_slice().to_vec();
+        Made {
+            address: Some(buffer.as_slice().as_ptr().addr()),
+            operation: op::write_file(&path, buffer),
+            expect: Expect::File { path, content },
+            total: Some(len as u64),
+            exact: true,
+            untorn: false,
         }
     }
 
@@ -166,7 +195,45 @@ impl Run<'_> {
             (at, (1 + u64::from(span.len) * 16).min(all - at))
         };
         let file = self.shared[index].file.clone();
+        let (action, at, len) = match action {
+            // A shared buffer is as long as the longest read, and need not be aligned.
+            Shared::ReadDiscard | Shared::ReadSpare if direct => (Shared::Read, at, len),
+            Shared::ReadDiscard => (action, at, len.min(op::MAX_DISCARD as u64)),
+            Shared::WriteUntorn => {
+                match file.atomic_write_unit().filter(|unit| direct && unit.min <= UNIT as u32) {
+                    Some(unit) => {
+                        let len = UNIT.min(unit.max.into());
+                        (action, at / len * len, len)
+                    }
+                    None => (Shared::Write, at, len),
+                }
+            }
+            _ => (action, at, len),
+        };
+        let untorn = matches!(action, Shared::WriteUntorn);
         match action {
+            Shared::ReadSpare => {
+                let mut bytes = SPARE_PREFIX.to_vec();
+                bytes.reserve_exact(len as usize);
+                let address = Some(bytes.as_ptr().addr());
+                let spare = ringway_core::SpareCapacity::from(bytes).limit(len as usize);
+                Made {
+                    operation: op::read_spare(&file, spare, at),
+                    expect: Expect::SpareRead { file: index, at },
+                    total: Some(len),
+                    address,
+                    exact,
+                    untorn,
+                }
+            }
+            Shared::ReadDiscard => Made {
+                operation: op::read_discard(&file, at, len as usize),
+                expect: Expect::Discard,
+                total: Some(len),
+                address: None,
+                exact,
+                untorn,
+            },
             Shared::Fsync => Made::plain(op::fsync(&file), Expect::Zero),
             Shared::Fdatasync => Made::plain(op::fdatasync(&file), Expect::Zero),
             Shared::SyncRange => Made::plain(
@@ -199,20 +266,21 @@ impl Run<'_> {
                     total: Some(len),
                     address,
                     exact,
+                    untorn,
                 }
             }
-            Shared::Write => {
+            Shared::Write | Shared::WriteDsync | Shared::WriteUntorn => {
                 let mark = self.shared[index].begin_write(number, at..at + len, false);
                 let buffer = self.filled(len as usize, direct, number, mark, at);
                 let address = Some(buffer.as_slice().as_ptr().addr());
                 let expect = Expect::SharedWrite { file: index, hole: None };
-                Made {
-                    operation: op::write(&file, buffer, at),
-                    expect,
-                    total: Some(len),
-                    address,
-                    exact,
-                }
+                let operation = match action {
+                    Shared::WriteDsync => op::write_dsync(&file, buffer, at),
+                    Shared::WriteUntorn => op::write(&file, buffer, at).untorn(),
+                    _ => op::write(&file, buffer, at),
+                };
+                let exact = exact || untorn;
+                Made { operation, expect, total: Some(len), address, exact, untorn }
             }
             Shared::Readv | Shared::Writev => {
                 let parts = parts(len, direct, number);
@@ -239,7 +307,7 @@ impl Run<'_> {
                 } else {
                     (op::readv(&file, buffers, at), Expect::SharedRead { file: index, at })
                 };
-                Made { operation, expect, total: Some(len), address, exact }
+                Made { operation, expect, total: Some(len), address, exact, untorn }
             }
         }
     }
@@ -273,6 +341,7 @@ impl Run<'_> {
             total,
             address,
             exact,
+            untorn: false,
         };
         let place = match action {
             Exclusive::ReadOn | Exclusive::WriteOn if !direct => op::Position::Current,

@@ -6,6 +6,12 @@ use crate::is_unsupported;
 use ringway_core::c as libc;
 use ringway_core::op::Opcode;
 use ringway_core::{BackendKind, Buffer, Completion, File, OpId};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What a buffer has before its spare capacity.
+pub(super) const SPARE_PREFIX: [u8; 3] = [7, 8, 9];
 
 /// An operation that was pushed.
 #[derive(Debug)]
@@ -22,6 +28,7 @@ pub(super) struct Op {
     /// A cancel was requested, perhaps too late.
     pub cancelled: bool,
     pub exact: bool,
+    pub untorn: bool,
     pub continue_on_error: bool,
     pub may_time_out: bool,
     /// Bytes of a transfer.
@@ -65,6 +72,20 @@ pub(super) enum Expect {
     SharedRead {
         file: usize,
         at: u64,
+    },
+    /// A read into spare capacity.
+    SpareRead {
+        file: usize,
+        at: u64,
+    },
+    /// A read whose bytes nobody gets.
+    Discard,
+    /// A closure, and how often it was called: once for success, else never.
+    Call(Arc<AtomicU32>),
+    /// A file that nothing else writes.
+    File {
+        path: PathBuf,
+        content: Vec<u8>,
     },
     /// A write, or a hole of this many bytes.
     SharedWrite {
@@ -154,15 +175,21 @@ impl Run<'_> {
         let faulty = self.conditions.faults.is_some_and(|faults| faults.errors > 0)
             && !matches!(op.opcode, Opcode::Nop | Opcode::Timeout | Opcode::Poll | Opcode::Close);
         let sync_fails = self.conditions.faults.is_some_and(|faults| faults.sync_errors > 0)
-            && matches!(op.opcode, Opcode::Fsync | Opcode::SyncRange);
+            && matches!(op.opcode, Opcode::Fsync | Opcode::SyncRange | Opcode::WriteDsync);
+        let faults = self.conditions.faults.unwrap_or_default();
         match errno {
             libc::ECANCELED => op.cancelled || chain != Chain::Whole,
             libc::ETIMEDOUT => op.may_time_out,
-            libc::EIO => faulty || sync_fails,
+            // An untorn write is not continued.
+            libc::EIO => faulty || sync_fails || op.untorn && faults.short > 0,
+            libc::EAGAIN => op.untorn && faults.retryable > 0,
             libc::ENOSPC => {
                 sync_fails
                     || (faulty
-                        && matches!(op.opcode, Opcode::Write | Opcode::Writev | Opcode::Fallocate))
+                        && matches!(
+                            op.opcode,
+                            Opcode::Write | Opcode::Writev | Opcode::WriteFile | Opcode::Fallocate
+                        ))
             }
             _ => false,
         }
@@ -242,6 +269,48 @@ impl Run<'_> {
                     _ => wrong(),
                 }
             }
+            Expect::SpareRead { file, at } => {
+                let (file, at) = (*file, *at);
+                let spare = completion.into_spare().ok_or("no buffer")?;
+                let bytes = Vec::try_from(spare).map_err(|_| "another type of buffer")?;
+                let Some(read) = bytes.strip_prefix(&SPARE_PREFIX) else {
+                    return Err("what the buffer had is gone".into());
+                };
+                if Some(bytes.as_ptr().addr()) != op.address
+                    || read.len() as u64 != result.unwrap_or(0)
+                {
+                    return Err("wrong buffer".into());
+                }
+                match result {
+                    Ok(done) if op.total == Some(done) || self.may_be_short(number) => {
+                        self.report.compared += done;
+                        self.shared[file].check(&self.order, Some(number), at, read)
+                    }
+                    Err(_) if excused => Ok(()),
+                    _ => wrong(),
+                }
+            }
+            Expect::Discard => match result {
+                Ok(done) if op.total == Some(done) || self.may_be_short(number) => Ok(()),
+                Err(_) if excused => Ok(()),
+                _ => wrong(),
+            },
+            Expect::Call(calls) => match (result, calls.load(Ordering::Relaxed)) {
+                (Ok(0), 1) => Ok(()),
+                (Err(_), 0) if excused => Ok(()),
+                (_, calls) => Err(format!("{calls} calls")),
+            },
+            Expect::File { path, content } => match result {
+                Ok(_) if op.total == result.ok() => {
+                    let found = std::fs::read(path).map_err(|error| error.to_string())?;
+                    if &found != content {
+                        return Err(format!("{} has other content", path.display()));
+                    }
+                    self.buffers(number, completion).map(drop)
+                }
+                Err(_) if excused => self.buffers(number, completion).map(drop),
+                _ => wrong(),
+            },
             Expect::SharedWrite { file, hole } => {
                 let (file, hole) = (*file, *hole);
                 if hole.is_none() {

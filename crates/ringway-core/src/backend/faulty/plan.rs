@@ -38,6 +38,7 @@ pub struct FaultPlan {
     pub(super) syncs: u16,
     pub(super) retryable: u16,
     pub(super) missed_cancels: u16,
+    pub(super) late_cancels: u16,
     pub(super) delay: u16,
     pub(super) longest_delay: u32,
     pub(super) starve: u16,
@@ -69,7 +70,8 @@ pub enum FaultStep {
     Fdatasync(u64),
 }
 
-/// How long an event is delayed. Cancelling its operation or closing the queue ends each delay.
+/// How long an event is delayed. Cancelling its operation ends each delay, unless the plan has
+/// [`late_cancels`](FaultPlan::late_cancels); so does closing the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Late {
@@ -125,6 +127,12 @@ impl FaultPlan {
     /// of them with pauses that grow to 128 ms; at 1000 or more, all miss.
     pub fn missed_cancels(self, per_thousand: u16) -> Self {
         Self { missed_cancels: per_thousand, ..self }
+    }
+
+    /// Makes cancels leave an event as late as it is: an operation that has begun may neither be
+    /// stopped by a cancel nor become faster. What was delayed forever starves then.
+    pub fn late_cancels(self, per_thousand: u16) -> Self {
+        Self { late_cancels: per_thousand, ..self }
     }
 
     /// Delays events while the backend is entered up to `longest` times, as [`Late::Enters`].
@@ -276,7 +284,7 @@ impl FromStr for FaultPlan {
 
     /// Parses names with values, in any order, separated by spaces or commas:
     /// `seed=7 short=500 errors=10 sync_errors=5 retryable=200 delay=300/4 starve=20 reorder=500`,
-    /// `missed_cancels=100`, `enters=100`,
+    /// `missed_cancels=100`, `late_cancels=100`, `enters=100`,
     /// and for single steps `fail=STEP/ERRNO`, `cut=STEP` and `late=STEP/HOW`, such as
     /// `fail=fdatasync.0/EIO late=0.2/last`.
     fn from_str(text: &str) -> Result<Self, String> {
@@ -302,6 +310,7 @@ impl FromStr for FaultPlan {
                 "sync_errors" => plan.sync_errors(rate()?),
                 "retryable" => plan.retryable(rate()?),
                 "missed_cancels" => plan.missed_cancels(rate()?),
+                "late_cancels" => plan.late_cancels(rate()?),
                 "starve" => plan.starve(rate()?),
                 "reorder" => plan.reorder(rate()?),
                 "enters" => plan.enters(value.parse().map_err(invalid)?),
@@ -334,8 +343,8 @@ impl FromStr for FaultPlan {
                 _ => {
                     return Err(format!(
                         "`{name}` is not a fault; use seed, short, errors, sync_errors, \
-                        retryable, missed_cancels, delay, starve, reorder, enters, \
-                         fail, cut or late"
+                        retryable, missed_cancels, late_cancels, delay, starve, reorder, enters, \
+                        fail, cut or late"
                     ));
                 }
             };
@@ -357,12 +366,13 @@ mod tests {
             Ok(FaultPlan::new(7).short(500).errors(10).retryable(200).delay(300, 4).reorder(900))
         );
         let plan = format!(
-            "sync_errors=5 starve=20 enters=9 fail=3/EIO fail=fdatasync.0/{} cut=write.2 \
-             late=0.1/last late=9/forever,late=3/7",
+            "sync_errors=5 late_cancels=3 starve=20 enters=9 fail=3/EIO fail=fdatasync.0/{} \
+             cut=write.2 late=0.1/last late=9/forever,late=3/7",
             libc::ENOSPC
         );
         let expected = FaultPlan::new(0)
             .sync_errors(5)
+            .late_cancels(3)
             .starve(20)
             .enters(9)
             .fail(FaultStep::Job(3), libc::EIO)
