@@ -130,6 +130,7 @@ EXPECTED_SKIPS = [
     Expected("go|go-user", "does not report what is cached", "RWF_NOWAIT is used from 5.11 on",
              before="5.11"),
     Expected("go|go-user", "does not count the pages", "cachestat is of 6.5", before="6.5"),
+    Expected("core", "a kernel before 6.8 has no numbers of mounts", "it has not", before="6.8"),
     Expected("core", "makes EIO of each error of a cached read", "seen on 7.2, not on 6.18",
              since="6.19"),
     Expected("passthrough", "no NVMe generic devices", "they came with 5.13", before="5.13"),
