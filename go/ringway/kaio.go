@@ -249,7 +249,7 @@ func (k *kaio) completions() []ioEvent {
 	if k.ring != nil {
 		header := unsafe.Sizeof(*k.ring)
 		events := unsafe.Slice((*ioEvent)(unsafe.Add(unsafe.Pointer(k.ring), header)), k.ring.nr)
-		head, tail := k.ring.head.Load(), k.ring.tail.Load()
+		head, tail := k.ring.head.Load()%k.ring.nr, k.ring.tail.Load()%k.ring.nr
 		n := 0
 		for ; head != tail && n < len(k.events); n++ {
 			k.events[n] = events[head]
